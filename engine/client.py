@@ -1,0 +1,286 @@
+"""The asyncio side of the engine: what every door talks to.
+
+An `EngineClient` owns no model. It posts frozen messages to a `Backend` (the engine thread, or a
+shipped fake) and hands the events that come back to whoever asked.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, Protocol
+
+from engine.errors import EngineError, NotReady
+from engine.messages import (
+    EngineStatus,
+    Event,
+    Failed,
+    Finished,
+    GenerateRequest,
+    RenderedPrompt,
+)
+
+Message = Mapping[str, Any]
+
+
+class Detokenizer(Protocol):
+    """Turns one sequence's ids into text, a whole character at a time."""
+
+    def add(self, token: int) -> str:
+        """Feed one id; return the text that is now certain (maybe empty)."""
+
+    def finish(self) -> str:
+        """Return what is left; an incomplete character becomes U+FFFD."""
+
+
+class Codec(Protocol):
+    """Text to ids and back. Pure and thread-safe; the client runs it on a thread of its own."""
+
+    def encode(self, text: str, *, control: bool = False) -> list[int]:
+        """Ids of `text`. Unless `control`, text that spells a control token stays ordinary text."""
+
+    def decode(self, tokens: Sequence[int]) -> str: ...
+
+    def detokenizer(self) -> Detokenizer: ...
+
+    def chat(
+        self,
+        messages: Sequence[Message],
+        *,
+        tools: Sequence[Message] | None = None,
+        template: Mapping[str, Any] | None = None,
+    ) -> RenderedPrompt:
+        """Render OpenAI-shaped messages with the model's chat template, ready for a reply.
+
+        `template` are extra template variables (``enable_thinking``, ...). Raises RequestError
+        naming the field when the template refuses the messages.
+        """
+
+    def fill_in_middle(
+        self, prefix: str, suffix: str, *, path: str | None = None, limit: int | None = None
+    ) -> RenderedPrompt:
+        """A completion prompt for the text between `prefix` and `suffix`.
+
+        Uses the tokenizer's FIM tokens when it has them, else the prefix alone. Keeps at most
+        `limit` tokens, dropping what is farthest from the cursor. Everything of the cursor's line
+        goes after the middle marker; a half-typed token is taken off and comes back as
+        `must_start_with`.
+        """
+
+
+class Backend(Protocol):
+    """What really decodes. All calls are thread-safe and return at once."""
+
+    @property
+    def codec(self) -> Codec | None:
+        """The loaded model's codec; None until `status().state` is ``ready``."""
+
+    def start(self, emit: Callable[[Event], None], changed: Callable[[], None]) -> None:
+        """Begin loading. `emit` takes every event, `changed` is called when the state changes;
+        both are called from the backend's own thread."""
+
+    def post(self, request: GenerateRequest) -> None:
+        """Queue a request. It ends with exactly one `Finished` or `Failed` event."""
+
+    def cancel(self, request_id: str) -> None:
+        """Stop within one round; the request still ends (``finish_reason`` ``cancelled``)."""
+
+    def status(self) -> EngineStatus:
+        """A snapshot."""
+
+    def stop(self) -> None:
+        """End every open request, then the thread. Idempotent; returns when it is gone."""
+
+
+class Reply:
+    """An open request: an async iterator of its events that ends after the last one.
+
+    Leaving the iteration early (`break`, an exception, a cancelled task) must be followed by
+    `aclose`, or use it as an async context manager: both cancel the request.
+    """
+
+    def __init__(self, client: EngineClient, request_id: str) -> None:
+        self.id = request_id
+        self._client = client
+        self._events: asyncio.Queue[Event] = asyncio.Queue()
+        self._over = False
+
+    def _deliver(self, event: Event) -> None:
+        self._events.put_nowait(event)
+
+    def __aiter__(self) -> AsyncIterator[Event]:
+        return self
+
+    async def __anext__(self) -> Event:
+        if self._over:
+            raise StopAsyncIteration
+        event = await self._events.get()
+        if isinstance(event, Finished | Failed):
+            self._over = True
+        return event
+
+    async def finished(self) -> Finished:
+        """Wait for the end. Raises the error that a `Failed` stands for."""
+        async for event in self:
+            if isinstance(event, Finished):
+                return event
+            if isinstance(event, Failed):
+                raise error_of(event)
+        raise EngineError(f"request {self.id} was read twice")
+
+    def cancel(self) -> None:
+        """Ask the engine to stop this request; its `Finished` event still arrives."""
+        self._client.cancel(self.id)
+
+    async def aclose(self) -> None:
+        if not self._over:
+            self._over = True
+            self._client.cancel(self.id)
+
+    async def __aenter__(self) -> Reply:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.aclose()
+
+
+class EngineClient:
+    """One per daemon, used from the event loop that called `start`."""
+
+    def __init__(self, backend: Backend) -> None:
+        self._backend = backend
+        self._replies: dict[str, Reply] = {}
+        self._ids = itertools.count(1)
+        self._codec_thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="codec")
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._changed = asyncio.Event()
+
+    def start(self) -> None:
+        """Begin loading in the background and return."""
+        self._loop = asyncio.get_running_loop()
+        self._backend.start(self._on_event_threadsafe, self._on_change_threadsafe)
+
+    def _on_event_threadsafe(self, event: Event) -> None:
+        self._call_soon(self._on_event, event)
+
+    def _on_change_threadsafe(self) -> None:
+        self._call_soon(self._wake)
+
+    def _call_soon(self, callback: Callable[..., None], *args: object) -> None:
+        assert self._loop is not None
+        # A closed loop has nobody left to tell.
+        with contextlib.suppress(RuntimeError):
+            self._loop.call_soon_threadsafe(callback, *args)
+
+    def _on_event(self, event: Event) -> None:
+        last = isinstance(event, Finished | Failed)
+        reply = self._replies.pop(event.id, None) if last else self._replies.get(event.id)
+        if reply is not None:
+            reply._deliver(event)
+
+    def _wake(self) -> None:
+        self._changed.set()
+        self._changed = asyncio.Event()
+
+    def status(self) -> EngineStatus:
+        return self._backend.status()
+
+    async def changed(self) -> None:
+        """Return after the next change of `status().state` (or of loading progress)."""
+        await self._changed.wait()
+
+    async def ready(self) -> EngineStatus:
+        """Wait until the model is loaded. Raises NotReady if it never will be."""
+        while (status := self.status()).state == "loading":
+            changed = self._changed
+            if self.status().state == "loading":
+                await changed.wait()
+        if status.state != "ready":
+            raise NotReady(f"the engine is {status.state}: {status.detail}")
+        return status
+
+    def new_id(self, prefix: str = "req") -> str:
+        return f"{prefix}-{next(self._ids)}"
+
+    def generate(self, request: GenerateRequest) -> Reply:
+        """Open a request. Raises NotReady while no model is there."""
+        status = self.status()
+        if status.state != "ready":
+            raise NotReady(f"the engine is {status.state}: {status.detail}")
+        if request.id in self._replies:
+            raise EngineError(f"request id {request.id} is already open")
+        reply = self._replies[request.id] = Reply(self, request.id)
+        self._backend.post(request)
+        return reply
+
+    def cancel(self, request_id: str) -> None:
+        self._backend.cancel(request_id)
+
+    @property
+    def open_requests(self) -> int:
+        return len(self._replies)
+
+    async def _on_codec_thread(self, method: str, *args: Any, **kwargs: Any) -> Any:
+        codec = self._backend.codec
+        if codec is None:
+            status = self.status()
+            raise NotReady(f"the engine is {status.state}: {status.detail}")
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(
+            self._codec_thread, lambda: getattr(codec, method)(*args, **kwargs)
+        )
+
+    async def encode(self, text: str, *, control: bool = False) -> list[int]:
+        """See `Codec.encode`."""
+        tokens: list[int] = await self._on_codec_thread("encode", text, control=control)
+        return tokens
+
+    async def decode(self, tokens: Sequence[int]) -> str:
+        """See `Codec.decode`."""
+        text: str = await self._on_codec_thread("decode", tokens)
+        return text
+
+    async def chat(
+        self,
+        messages: Sequence[Message],
+        *,
+        tools: Sequence[Message] | None = None,
+        template: Mapping[str, Any] | None = None,
+    ) -> RenderedPrompt:
+        """See `Codec.chat`."""
+        prompt: RenderedPrompt = await self._on_codec_thread(
+            "chat", messages, tools=tools, template=template
+        )
+        return prompt
+
+    async def fill_in_middle(
+        self, prefix: str, suffix: str, *, path: str | None = None, limit: int | None = None
+    ) -> RenderedPrompt:
+        """See `Codec.fill_in_middle`."""
+        prompt: RenderedPrompt = await self._on_codec_thread(
+            "fill_in_middle", prefix, suffix, path=path, limit=limit
+        )
+        return prompt
+
+    async def stop(self) -> None:
+        """End every open request and the engine. Idempotent."""
+        await asyncio.get_running_loop().run_in_executor(None, self._backend.stop)
+        # The endings of open requests are already queued on the loop; let them through.
+        await asyncio.sleep(0)
+        self._codec_thread.shutdown(wait=False, cancel_futures=True)
+
+
+def error_of(failed: Failed) -> Exception:
+    """The exception that a `Failed` event stands for."""
+    from engine.errors import ContextLengthExceeded, ModelError, Overloaded, RequestError
+
+    for kind in (ContextLengthExceeded, Overloaded, RequestError):
+        if failed.code == kind.code or (kind is RequestError and failed.field is not None):
+            error = RequestError(failed.message, field=failed.field, code=failed.code)
+            return error if kind is not Overloaded else Overloaded(failed.message)
+    if failed.code == ModelError.code:
+        return ModelError(failed.message)
+    return EngineError(failed.message, code=failed.code)

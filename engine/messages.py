@@ -1,0 +1,301 @@
+"""Frozen, plain-Python messages that cross from the doors to the engine thread and back.
+
+Nothing here holds an `mx.array`: a lazy array evaluated on another thread raises (DESIGN 3).
+"""
+
+from __future__ import annotations
+
+import enum
+import math
+
+from msgspec import Struct
+
+from engine.errors import RequestError
+
+
+class Priority(enum.IntEnum):
+    """Lower runs first. INTERACTIVE: a keystroke; AGENT: chat and bulk; IDLE: audit, pre-warming."""
+
+    INTERACTIVE = 0
+    AGENT = 1
+    IDLE = 2
+
+
+class Sampling(Struct, frozen=True, kw_only=True):
+    """How one token is chosen from its logits (see `engine.decoding.sampling.choose`).
+
+    Order: logit_bias, repetition_penalty (prompt and output, as in CTRL, arXiv:1909.05858),
+    presence and frequency penalties (output only, as OpenAI documents them), temperature, top-k,
+    top-p over what top-k kept, min-p. Temperature 0 is greedy.
+    """
+
+    temperature: float = 0.0
+    top_p: float = 1.0
+    top_k: int = 0
+    min_p: float = 0.0
+    repetition_penalty: float = 1.0
+    presence_penalty: float = 0.0
+    frequency_penalty: float = 0.0
+    logit_bias: tuple[tuple[int, float], ...] = ()
+
+    def __post_init__(self) -> None:
+        _within("temperature", self.temperature, 0.0, 100.0)
+        _within("top_p", self.top_p, 0.0, 1.0, open_low=True)
+        _within("top_k", self.top_k, 0, 2**31 - 1)
+        _within("min_p", self.min_p, 0.0, 1.0)
+        _within("repetition_penalty", self.repetition_penalty, 0.0, 100.0, open_low=True)
+        _within("presence_penalty", self.presence_penalty, -2.0, 2.0)
+        _within("frequency_penalty", self.frequency_penalty, -2.0, 2.0)
+        for token, bias in self.logit_bias:
+            if token < 0:
+                raise RequestError(f"logit_bias: {token} is not a token id", field="logit_bias")
+            _within("logit_bias", bias, -100.0, 100.0)
+
+    @property
+    def greedy(self) -> bool:
+        return self.temperature == 0.0
+
+    @property
+    def penalised(self) -> bool:
+        """Whether the choice depends on which tokens came before."""
+        return (
+            self.repetition_penalty != 1.0
+            or self.presence_penalty != 0.0
+            or self.frequency_penalty != 0.0
+        )
+
+
+def _within(field: str, value: float, low: float, high: float, *, open_low: bool = False) -> None:
+    below = value <= low if open_low else value < low
+    if not math.isfinite(value) or below or value > high:
+        bracket = "(" if open_low else "["
+        raise RequestError(
+            f"{field} must be in {bracket}{low:g}, {high:g}], got {value:g}", field=field
+        )
+
+
+class GenerateRequest(Struct, frozen=True, kw_only=True):
+    """One reply to decode. The engine answers it with events and ends it with exactly one of
+    `Finished` or `Failed`.
+
+    id: unique among open requests.
+    prompt: token ids, at least one.
+    max_tokens: at most this many new tokens, EOS included; None means up to the context's end.
+    seed: for sampled choices; None lets the engine draw one (reported in `Finished.seed`).
+    stop: strings; the reply's text ends before the first one found.
+    stop_token_ids: end the reply like EOS does (for FIM and file separators).
+    ignore_eos: keep going after EOS (benchmarks).
+    must_start_with: token healing. The prompt lacks these characters at its end; the reply is
+        forced to begin with them and its text leaves them out again.
+    draft: False decodes target-only; the tokens are the same.
+    boundaries: prompt lengths at which stable segments end; hints for prefix snapshots.
+    session: retention hint only, never needed for correctness.
+    margins: report the top-2 gap at every token (costs a sort; `pillion verify` uses it).
+    """
+
+    id: str
+    prompt: tuple[int, ...]
+    max_tokens: int | None = None
+    sampling: Sampling = Sampling()
+    seed: int | None = None
+    stop: tuple[str, ...] = ()
+    stop_token_ids: tuple[int, ...] = ()
+    ignore_eos: bool = False
+    must_start_with: str = ""
+    draft: bool = True
+    priority: Priority = Priority.AGENT
+    boundaries: tuple[int, ...] = ()
+    session: str | None = None
+    margins: bool = False
+
+    def __post_init__(self) -> None:
+        if not self.prompt:
+            raise RequestError("the prompt is empty", field="prompt")
+        if self.max_tokens is not None and self.max_tokens < 1:
+            raise RequestError(
+                f"max_tokens must be at least 1, got {self.max_tokens}", field="max_tokens"
+            )
+        if any(not stop for stop in self.stop):
+            raise RequestError("stop must not contain an empty string", field="stop")
+
+
+class Prefilling(Struct, frozen=True, kw_only=True, tag=True):
+    """Progress through the prompt: `done` of `total` tokens are in the cache, `cached` came free."""
+
+    id: str
+    done: int
+    total: int
+    cached: int
+
+
+class Chunk(Struct, frozen=True, kw_only=True, tag=True):
+    """Newly committed tokens and the text they complete.
+
+    The text never splits a character and never runs ahead of a possible stop string, so it may be
+    empty while tokens arrive. Concatenated over a reply it is the whole text.
+    """
+
+    id: str
+    tokens: tuple[int, ...]
+    text: str
+
+
+class Finished(Struct, frozen=True, kw_only=True, tag=True):
+    """The one good ending of a request.
+
+    finish_reason: ``stop`` (EOS or a stop string), ``length``, or ``cancelled``.
+    stop_sequence: the stop string that ended it, if one did.
+    tokens: all new token ids, in order (EOS included when it was produced).
+    token_hash: SHA-256 (hex) over the ids as little-endian uint32.
+    exact: whether this reply is proven equal to serial decoding; `inexact_reason` says why not.
+    width: the widest verify forward this reply was allowed (rows; 1 means target-only).
+    rounds: target forwards after prefill. accepted / rejected: draft tokens.
+    margins: when asked for, the top-2 gap of the scores at each token.
+    """
+
+    id: str
+    finish_reason: str
+    tokens: tuple[int, ...]
+    token_hash: str
+    seed: int
+    prompt_tokens: int
+    cached_tokens: int = 0
+    accepted: int = 0
+    rejected: int = 0
+    rounds: int = 0
+    width: int = 1
+    exact: bool = True
+    inexact_reason: str | None = None
+    stop_sequence: str | None = None
+    queue_ms: float = 0.0
+    prefill_ms: float = 0.0
+    decode_ms: float = 0.0
+    margins: tuple[float, ...] = ()
+
+    @property
+    def tokens_per_round(self) -> float:
+        """Committed tokens per target forward. The first token comes from prefill, so it is
+        not counted."""
+        return (len(self.tokens) - 1) / self.rounds if self.rounds else 0.0
+
+
+class Failed(Struct, frozen=True, kw_only=True, tag=True):
+    """The one bad ending of a request; `code` as in `engine.errors`."""
+
+    id: str
+    code: str
+    message: str
+    field: str | None = None
+
+
+Event = Prefilling | Chunk | Finished | Failed
+
+
+class EngineOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What the engine is started with; the doors' `[engine]` configuration maps onto it.
+
+    model: ``builtin``, ``smollm2-135m``, a Hub id or a local folder.
+    revision: Hub branch, tag or commit to pin.
+    context: tokens; None takes the model's own maximum.
+    draft: ``auto`` (every drafter that fits), ``copy``, or ``none`` (target-only).
+    max_width: most rows of one verify forward (anchor included); None takes what the probe allows.
+    fast: use widths that did not probe equal. Replies then say ``exact: false``.
+    prefill_chunk: prompt tokens per forward; also the longest wait of an INTERACTIVE request.
+    max_active: requests that hold caches at once; max_queue: requests waiting behind them.
+    prefix_cache_bytes: budget of the in-memory prefix cache; 0 turns it off.
+    dtype: ``auto``, ``bfloat16`` or ``float32``: activations and unquantised weights.
+    """
+
+    model: str = "builtin"
+    revision: str | None = None
+    context: int | None = None
+    draft: str = "auto"
+    max_width: int | None = None
+    fast: bool = False
+    prefill_chunk: int = 256
+    max_active: int = 8
+    max_queue: int = 256
+    prefix_cache_bytes: int = 1 << 30
+    dtype: str = "auto"
+
+
+class ModelInfo(Struct, frozen=True, kw_only=True):
+    """What is loaded. Bytes are of this process; `context` is in tokens."""
+
+    id: str
+    path: str
+    family: str
+    context: int
+    vocab_size: int
+    parameters: int
+    weight_bytes: int
+    cache_bytes_per_token: int
+    quantization: str
+    eos_token_ids: tuple[int, ...]
+    has_chat_template: bool
+    has_fim: bool
+    fingerprint: str
+    default_sampling: Sampling = Sampling()
+
+
+class Exactness(Struct, frozen=True, kw_only=True):
+    """What the load-time probe found: verify rows of these widths equal one-row decoding or not.
+
+    width: the largest width at which all widths up to it probed equal (1: none did).
+    asked: the largest width probed. prefill: whether chunked prefill equals one-row decoding.
+    reason: empty when every width probed equal, else what differed, where and by how much.
+    """
+
+    exact: bool
+    width: int
+    asked: int
+    prefill: bool
+    reason: str = ""
+
+
+class Totals(Struct, frozen=True, kw_only=True):
+    """Counted since the engine started."""
+
+    requests: int = 0
+    cancelled: int = 0
+    failed: int = 0
+    prompt_tokens: int = 0
+    cached_tokens: int = 0
+    completion_tokens: int = 0
+    rounds: int = 0
+    accepted: int = 0
+    rejected: int = 0
+    decode_seconds: float = 0.0
+    prefill_seconds: float = 0.0
+    audits: int = 0
+    audit_differences: int = 0
+
+
+class EngineStatus(Struct, frozen=True, kw_only=True):
+    """state: ``loading``, ``ready``, ``failed`` or ``stopped``; detail: what it does, or why not."""
+
+    state: str
+    detail: str = ""
+    progress: float | None = None
+    model: ModelInfo | None = None
+    exactness: Exactness | None = None
+    drafters: tuple[str, ...] = ()
+    active: int = 0
+    queued: int = 0
+    totals: Totals = Totals()
+    memory_bytes: int = 0
+    prefix_cache_bytes: int = 0
+    prefix_cache_entries: int = 0
+
+
+class RenderedPrompt(Struct, frozen=True, kw_only=True):
+    """Token ids ready for `GenerateRequest.prompt`, with what belongs to them.
+
+    boundaries: lengths at which stable segments end. must_start_with: see `GenerateRequest`.
+    stop_token_ids: ids that end such a reply besides EOS.
+    """
+
+    tokens: tuple[int, ...]
+    boundaries: tuple[int, ...] = ()
+    must_start_with: str = ""
+    stop_token_ids: tuple[int, ...] = ()

@@ -1,0 +1,224 @@
+"""Shipped fakes: the same contracts as the real engine, with no model behind them."""
+
+from __future__ import annotations
+
+import hashlib
+import queue
+import struct
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from engine.client import Codec, Detokenizer, Message
+from engine.errors import ContextLengthExceeded, RequestError
+from engine.messages import (
+    Chunk,
+    EngineStatus,
+    Event,
+    Exactness,
+    Failed,
+    Finished,
+    GenerateRequest,
+    ModelInfo,
+    Prefilling,
+    RenderedPrompt,
+    Totals,
+)
+
+EOS, FIM_PREFIX, FIM_SUFFIX, FIM_MIDDLE, TURN = 256, 257, 258, 259, 260
+
+
+class ByteDetokenizer:
+    """UTF-8 bytes to text, a whole character at a time."""
+
+    def __init__(self) -> None:
+        self._pending = b""
+
+    def add(self, token: int) -> str:
+        if token > 255:
+            return ""
+        self._pending += bytes([token])
+        try:
+            text = self._pending.decode()
+        except UnicodeDecodeError as error:
+            if error.reason == "unexpected end of data":
+                return ""
+            text = self._pending.decode(errors="replace")
+        self._pending = b""
+        return text
+
+    def finish(self) -> str:
+        text, self._pending = self._pending.decode(errors="replace"), b""
+        return text
+
+
+class ByteCodec:
+    """One token a UTF-8 byte; ids from 256 up are control tokens."""
+
+    def encode(self, text: str, *, control: bool = False) -> list[int]:
+        return list(text.encode())
+
+    def decode(self, tokens: Sequence[int]) -> str:
+        return bytes(t for t in tokens if t < 256).decode(errors="replace")
+
+    def detokenizer(self) -> Detokenizer:
+        return ByteDetokenizer()
+
+    def chat(
+        self,
+        messages: Sequence[Message],
+        *,
+        tools: Sequence[Message] | None = None,
+        template: Mapping[str, Any] | None = None,
+    ) -> RenderedPrompt:
+        tokens: list[int] = []
+        ends: list[int] = []
+        for message in messages:
+            if "role" not in message:
+                raise RequestError("messages: a message has no role", field="messages")
+            content = f"{message['role']}: {message.get('content') or ''}"
+            tokens += [TURN, *content.encode()]
+            ends.append(len(tokens))
+        tokens.append(TURN)
+        return RenderedPrompt(tokens=tuple(tokens), boundaries=tuple(ends))
+
+    def fill_in_middle(
+        self, prefix: str, suffix: str, *, path: str | None = None, limit: int | None = None
+    ) -> RenderedPrompt:
+        before, after = prefix.encode(), suffix.encode()
+        if limit is not None:
+            before, after = before[-(limit // 2) :], after[: limit // 2]
+        return RenderedPrompt(
+            tokens=(FIM_PREFIX, *before, FIM_SUFFIX, *after, FIM_MIDDLE),
+            stop_token_ids=(EOS,),
+        )
+
+
+class FakeEngine:
+    """A `Backend` that answers from a script.
+
+    reply: the text for a request (default: ``"ok"``); raise a RequestError to fail it.
+    round_seconds: time one token takes. A cancelled request stops before its next token.
+    `seen` records every request, `steps` counts tokens produced per request id.
+    """
+
+    def __init__(
+        self,
+        reply: Callable[[GenerateRequest], str] | str = "ok",
+        *,
+        round_seconds: float = 0.0,
+        context: int = 4096,
+        loading: threading.Event | None = None,
+    ) -> None:
+        self._reply = reply if callable(reply) else lambda _request: reply
+        self._round_seconds = round_seconds
+        self._context = context
+        self._loading = loading
+        self._inbox: queue.Queue[GenerateRequest | None] = queue.Queue()
+        self._cancelled: set[str] = set()
+        self._thread: threading.Thread | None = None
+        self._state = "loading"
+        self._totals = Totals()
+        self.codec: Codec | None = None
+        self.seen: list[GenerateRequest] = []
+        self.steps: dict[str, int] = {}
+
+    def start(self, emit: Callable[[Event], None], changed: Callable[[], None]) -> None:
+        self._emit = emit
+        self._changed = changed
+        self._thread = threading.Thread(target=self._run, name="fake-engine", daemon=True)
+        self._thread.start()
+
+    def post(self, request: GenerateRequest) -> None:
+        self._inbox.put(request)
+
+    def cancel(self, request_id: str) -> None:
+        self._cancelled.add(request_id)
+
+    def status(self) -> EngineStatus:
+        return EngineStatus(
+            state=self._state,
+            detail="loading the script" if self._state == "loading" else "",
+            model=fake_model(self._context) if self._state == "ready" else None,
+            exactness=Exactness(exact=True, width=8, asked=8, prefill=True),
+            drafters=("copy",),
+            queued=self._inbox.qsize(),
+            totals=self._totals,
+        )
+
+    def stop(self) -> None:
+        if self._thread is not None:
+            self._inbox.put(None)
+            if self._loading is not None:
+                self._loading.set()
+            self._thread.join()
+            self._thread = None
+
+    def _run(self) -> None:
+        if self._loading is not None:
+            self._loading.wait()
+        self.codec = ByteCodec()
+        self._state = "ready"
+        self._changed()
+        while (request := self._inbox.get()) is not None:
+            self.seen.append(request)
+            self._emit(self._answer(request))
+        self._state = "stopped"
+        self._changed()
+
+    def _answer(self, request: GenerateRequest) -> Finished | Failed:
+        prompt = len(request.prompt)
+        if prompt >= self._context:
+            error = ContextLengthExceeded(prompt, self._context)
+            return Failed(id=request.id, code=error.code, message=error.message, field=error.field)
+        try:
+            tokens = list(self._reply(request).encode())
+        except RequestError as refused:
+            return Failed(
+                id=request.id, code=refused.code, message=refused.message, field=refused.field
+            )
+        self._emit(Prefilling(id=request.id, done=prompt, total=prompt, cached=0))
+        limit = min(request.max_tokens or self._context, self._context - prompt)
+        reason, done, text = "length", [], ByteDetokenizer()
+        self.steps[request.id] = 0
+        for token in [*tokens, EOS]:
+            if request.id in self._cancelled:
+                reason = "cancelled"
+                break
+            if self._round_seconds:
+                time.sleep(self._round_seconds)
+            done.append(token)
+            self.steps[request.id] += 1
+            self._emit(Chunk(id=request.id, tokens=(token,), text=text.add(token)))
+            if token == EOS:
+                reason = "stop"
+            if token == EOS or len(done) == limit:
+                break
+        return Finished(
+            id=request.id,
+            finish_reason=reason,
+            tokens=tuple(done),
+            token_hash=hashlib.sha256(struct.pack(f"<{len(done)}I", *done)).hexdigest(),
+            seed=request.seed or 0,
+            prompt_tokens=prompt,
+            rounds=max(len(done) - 1, 0),
+        )
+
+
+def fake_model(context: int = 4096) -> ModelInfo:
+    return ModelInfo(
+        id="fake",
+        path="",
+        family="fake",
+        context=context,
+        vocab_size=261,
+        parameters=0,
+        weight_bytes=0,
+        cache_bytes_per_token=0,
+        quantization="none",
+        eos_token_ids=(EOS,),
+        has_chat_template=True,
+        has_fim=True,
+        fingerprint="fake",
+    )
