@@ -1,0 +1,87 @@
+# Everything a contributor or a newcomer runs. Needs Python 3.11 or newer, git and make.
+# Works with GNU make 3.81, which macOS ships.
+
+SHELL := /bin/sh
+VENV ?= .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check
+PYTEST := $(BIN)/python -m pytest
+# The first of these that is new enough and can make virtual environments is taken.
+PYTHONS := $(PYTHON) python3.13 python3.12 python3.11 python3.14 python3
+# Stamps: a target is installed once, and again only after pyproject.toml changed.
+INSTALLED := $(VENV)/.installed
+INSTALLED_DEV := $(VENV)/.installed-dev
+INSTALLED_CLIENTS := $(VENV)/.installed-clients
+
+.DEFAULT_GOAL := help
+.PHONY: help venv serve test test-all test-clients test-metal lint check bench builtin-model clean
+
+help: ## list these targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+venv: $(INSTALLED_DEV) ## make .venv and install Pillion with its development tools
+
+serve: $(INSTALLED) ## install, then run the daemon on the built-in model in the foreground
+	@$(BIN)/pillion serve
+
+test: $(INSTALLED_DEV) ## the default tests (no network, no download)
+	$(PYTEST)
+
+test-all: $(INSTALLED_DEV) ## the default and the slow tests (these may download from PyPI)
+	$(PYTEST) -m "not clients and not bench"
+
+test-clients: $(INSTALLED_CLIENTS) ## the tests that drive real clients: Neovim, the OpenAI SDK
+	$(PYTEST) -m clients
+
+test-metal: $(INSTALLED_DEV) ## what is ours on Metal; elsewhere, that its absence is reported
+	$(PYTEST) tests/metal
+
+lint: $(INSTALLED_DEV) ## ruff (format and lint) and mypy
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+
+check: lint test ## what CI runs before the slow tests
+
+bench: $(INSTALLED) ## decode speed: target-only, speculative and mlx_lm side by side
+	$(BIN)/pillion bench decode
+
+builtin-model: $(INSTALLED) ## check the packaged model against its SHA256SUMS, print sizes
+	$(BIN)/python -m engine.builtin
+
+clean: ## remove .venv, caches and build output
+	rm -rf $(VENV) build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	find . -name node_modules -prune -o -name __pycache__ -type d -prune -exec rm -rf {} +
+
+$(INSTALLED): $(VENV)/.created pyproject.toml
+	$(PIP) install --quiet --editable .
+	@touch $@
+
+$(INSTALLED_DEV): $(VENV)/.created pyproject.toml
+	$(PIP) install --quiet --editable '.[dev]'
+	@touch $(INSTALLED) $@
+
+$(INSTALLED_CLIENTS): $(VENV)/.created pyproject.toml
+	$(PIP) install --quiet --editable '.[dev,clients]'
+	@touch $(INSTALLED) $(INSTALLED_DEV) $@
+
+# An environment that works is kept, so an interrupted install goes on where it stopped.
+$(VENV)/.created:
+	@if $(BIN)/python -c 'import pip, sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; \
+	then :; else \
+	  found=; \
+	  for python in $(PYTHONS); do \
+	    if $$python -c 'import ensurepip, sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; \
+	    then found=$$python; break; fi; \
+	  done; \
+	  if [ -z "$$found" ]; then \
+	    echo "make: no Python that is 3.11 or newer and has the venv module was found." >&2; \
+	    echo "Tried: $(PYTHONS)" >&2; \
+	    echo "Install one (Debian, Ubuntu: apt-get install python3 python3-venv;" >&2; \
+	    echo "macOS: brew install python), or name it: make PYTHON=/path/to/python" >&2; \
+	    exit 1; \
+	  fi; \
+	  echo "making $(VENV) with `$$found --version`"; \
+	  $$found -m venv $(VENV); \
+	fi
+	@touch $@

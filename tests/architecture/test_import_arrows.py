@@ -1,0 +1,163 @@
+"""doors -> sidecar -> engine (facade only) -> engine internals -> metal -> mlx."""
+
+from __future__ import annotations
+
+import ast
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from source_tree import ROOT, below, files, imports, package_of, parsed
+
+import engine
+
+MODEL_LIBRARIES = ("mlx", "mlx_lm", "transformers", "torch")
+SERVERS = (
+    "socket",
+    "socketserver",
+    "http",
+    "starlette",
+    "uvicorn",
+    "uvloop",
+    "pygls",
+    "lsprotocol",
+    "typer",
+    "rich",
+)
+MLX_LM_FOLDERS = ("engine/targets", "engine/loading", "engine/text")
+# The asyncio side of the engine, and what is built on it.
+ASYNCIO_FILES = {"engine/client.py"}
+# Decisions, and everything that crosses a thread: importing these loads no mlx.
+PURE = (
+    "engine",
+    "engine.client",
+    "engine.errors",
+    "engine.messages",
+    "engine.testing",
+)
+
+
+def sidecar_violations(tree: ast.Module, package: str = "sidecar") -> list[str]:
+    """sidecar knows the engine's facade and nothing behind it."""
+    wrong = []
+    for line, name in imports(tree, package):
+        if below(name, *MODEL_LIBRARIES, "metal"):
+            wrong.append(f"{line}: imports {name}")
+        if below(name, "engine") and name != "engine":
+            exported = name.removeprefix("engine.")
+            if exported not in engine.__all__:
+                wrong.append(f"{line}: {name} is not in the facade")
+    return wrong
+
+
+def engine_violations(tree: ast.Module, path: str, package: str = "engine") -> list[str]:
+    """engine knows token ids, not sockets; mlx_lm stays in the folders that may see it."""
+    wrong = []
+    for line, name in imports(tree, package):
+        if below(name, "sidecar", *SERVERS):
+            wrong.append(f"{line}: imports {name}")
+        if below(name, "asyncio") and path not in ASYNCIO_FILES:
+            wrong.append(f"{line}: asyncio belongs in {', '.join(ASYNCIO_FILES)}")
+        if below(name, "mlx_lm", "transformers") and not path.startswith(MLX_LM_FOLDERS):
+            wrong.append(f"{line}: {name} may be imported in {', '.join(MLX_LM_FOLDERS)} only")
+    return wrong
+
+
+def metal_violations(tree: ast.Module, package: str = "metal") -> list[str]:
+    """metal imports the standard library, numpy, mlx and itself."""
+    allowed = sys.stdlib_module_names | {"mlx", "numpy", "metal"}
+    return [
+        f"{line}: imports {name}"
+        for line, name in imports(tree, package)
+        if name.split(".")[0] not in allowed or below(name, "mlx_lm")
+    ]
+
+
+@pytest.mark.parametrize("path", files("sidecar"), ids=str)
+def test_sidecar_imports_only_the_facade(path: Path) -> None:
+    assert sidecar_violations(parsed(path), package_of(path)) == []
+
+
+@pytest.mark.parametrize("path", files("engine"), ids=str)
+def test_engine_knows_no_sockets(path: Path) -> None:
+    assert engine_violations(parsed(path), path.as_posix(), package_of(path)) == []
+
+
+@pytest.mark.parametrize("path", files("metal"), ids=str)
+def test_metal_imports_nothing_of_ours(path: Path) -> None:
+    assert metal_violations(parsed(path), package_of(path)) == []
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "import mlx.core as mx",
+        "def late():\n    from mlx_lm import load",
+        "from engine.messages import Chunk",
+        "from engine import messages",
+        "import engine.client",
+        "import metal",
+    ],
+)
+def test_the_sidecar_rule_bites(source: str) -> None:
+    assert sidecar_violations(ast.parse(source))
+
+
+def test_the_sidecar_rule_lets_the_facade_through() -> None:
+    assert sidecar_violations(ast.parse("import engine\nfrom engine import Chunk")) == []
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "from sidecar.config import Config",
+        "import socket",
+        "import asyncio",
+        "from mlx_lm.models import cache",
+        "from ..sidecar import config",
+    ],
+)
+def test_the_engine_rule_bites(source: str) -> None:
+    path = "engine/decoding/speculative.py"
+    assert engine_violations(ast.parse(source), path, "engine.decoding")
+
+
+def test_the_engine_rule_lets_mlx_lm_into_its_folders() -> None:
+    tree = ast.parse("from mlx_lm.models import qwen3")
+    assert engine_violations(tree, "engine/targets/dense.py") == []
+
+
+@pytest.mark.parametrize("source", ["import engine", "from sidecar import cli", "import mlx_lm"])
+def test_the_metal_rule_bites(source: str) -> None:
+    assert metal_violations(ast.parse(source))
+
+
+def modules_after(statement: str) -> set[str]:
+    """Names in sys.modules after `statement` ran in a fresh interpreter."""
+    code = f"{statement}\nimport json, sys\nprint(json.dumps(sorted(sys.modules)))"
+    ran = subprocess.run(
+        [sys.executable, "-I", "-c", code], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    return set(json.loads(ran.stdout.splitlines()[-1]))
+
+
+@pytest.mark.parametrize("statement", [f"import {', '.join(PURE)}", "import sidecar.cli"])
+def test_imports_stay_light(statement: str) -> None:
+    """`import mlx_lm` takes two seconds and `import mlx` starts a GPU: neither may happen for
+    `pillion status`, nor in the process that only decides."""
+    heavy = {*MODEL_LIBRARIES, "huggingface_hub", "tokenizers", "numpy", "uvicorn", "pygls"}
+    assert modules_after(statement) & heavy == set()
+
+
+def test_help_imports_no_verb_and_nothing_heavy() -> None:
+    statement = (
+        "import sys; sys.argv = ['pillion', '--help']\n"
+        "import contextlib, io\n"
+        "from sidecar.cli import main\n"
+        "with contextlib.redirect_stdout(io.StringIO()), contextlib.suppress(SystemExit): main()"
+    )
+    loaded = modules_after(statement)
+    assert "sidecar.cli" in loaded
+    assert loaded & {*MODEL_LIBRARIES, "huggingface_hub", "numpy", "uvicorn", "pygls"} == set()
