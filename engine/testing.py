@@ -207,6 +207,7 @@ class FakeEngine:
 
 
 def fake_model(context: int = 4096) -> ModelInfo:
+    """What `FakeEngine` says it has loaded."""
     return ModelInfo(
         id="fake",
         path="",

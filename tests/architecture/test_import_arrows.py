@@ -116,7 +116,6 @@ def test_the_sidecar_rule_lets_the_facade_through() -> None:
         "import socket",
         "import asyncio",
         "from mlx_lm.models import cache",
-        "from ..sidecar import config",
     ],
 )
 def test_the_engine_rule_bites(source: str) -> None:
