@@ -54,15 +54,18 @@ clean: ## remove .venv, caches and build output
 	find . -name node_modules -prune -o -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(INSTALLED): $(VENV)/.created pyproject.toml
-	$(PIP) install --quiet --editable .
+	@echo "installing Pillion into $(VENV): a minute or so, about 500 MB"
+	@$(PIP) install --quiet --editable .
 	@touch $@
 
 $(INSTALLED_DEV): $(VENV)/.created pyproject.toml
-	$(PIP) install --quiet --editable '.[dev]'
+	@echo "installing Pillion and its development tools into $(VENV)"
+	@$(PIP) install --quiet --editable '.[dev]'
 	@touch $(INSTALLED) $@
 
 $(INSTALLED_CLIENTS): $(VENV)/.created pyproject.toml
-	$(PIP) install --quiet --editable '.[dev,clients]'
+	@echo "installing Pillion, its development tools and real clients into $(VENV)"
+	@$(PIP) install --quiet --editable '.[dev,clients]'
 	@touch $(INSTALLED) $(INSTALLED_DEV) $@
 
 # An environment that works is kept, so an interrupted install goes on where it stopped.
