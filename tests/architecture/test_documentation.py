@@ -1,0 +1,42 @@
+"""A command in the documents exists, with these flags."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from documentation import DOCUMENTS, command_lines, commands, shell_blocks, simple_commands
+from source_tree import ROOT, text
+
+
+def make_targets() -> set[str]:
+    return set(re.findall(r"^([a-z-]+):.*## ", text(Path("Makefile")), re.MULTILINE))
+
+
+@pytest.mark.parametrize("path", DOCUMENTS, ids=str)
+def test_make_targets_exist(path: Path) -> None:
+    words = {word for arguments in commands(path, "make") for word in arguments}
+    assert {word for word in words if "=" not in word and word != "..."} <= make_targets()
+
+
+def test_every_make_target_is_explained() -> None:
+    explained = {word for arguments in commands(Path("CONTRIBUTING.md"), "make") for word in arguments}
+    assert make_targets() - {"help"} <= explained
+
+
+@pytest.mark.parametrize("path", DOCUMENTS, ids=str)
+def test_links_lead_somewhere(path: Path) -> None:
+    links = re.findall(r"\]\(([^)#]+)[^)]*\)", text(path))
+    local = [link for link in links if "://" not in link]
+    assert [link for link in local if not ((ROOT / path).parent / link).exists()] == []
+
+
+def test_the_reader_of_commands() -> None:
+    block = "$ A=1 make serve | tee x\noutput\n$ pillion complete a.py \\\n  --line 2 && make test\n"
+    found = [list(simple_commands(line)) for line in command_lines(block)]
+    assert found == [
+        [["make", "serve"], ["tee", "x"]],
+        [["pillion", "complete", "a.py", "--line", "2"], ["make", "test"]],
+    ]
+    assert list(shell_blocks("```sh\nmake\n```\n```toml\nx\n```\n")) == ["make\n"]
