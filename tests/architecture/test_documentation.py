@@ -21,7 +21,9 @@ def test_make_targets_exist(path: Path) -> None:
 
 
 def test_every_make_target_is_explained() -> None:
-    explained = {word for arguments in commands(Path("CONTRIBUTING.md"), "make") for word in arguments}
+    explained = {
+        word for arguments in commands(Path("CONTRIBUTING.md"), "make") for word in arguments
+    }
     assert make_targets() - {"help"} <= explained
 
 
@@ -33,7 +35,9 @@ def test_links_lead_somewhere(path: Path) -> None:
 
 
 def test_the_reader_of_commands() -> None:
-    block = "$ A=1 make serve | tee x\noutput\n$ pillion complete a.py \\\n  --line 2 && make test\n"
+    block = (
+        "$ A=1 make serve | tee x\noutput\n$ pillion complete a.py \\\n  --line 2 && make test\n"
+    )
     found = [list(simple_commands(line)) for line in command_lines(block)]
     assert found == [
         [["make", "serve"], ["tee", "x"]],
