@@ -14,7 +14,7 @@ from engine.errors import RequestError
 
 
 class Priority(enum.IntEnum):
-    """Lower runs first. INTERACTIVE: a keystroke; AGENT: chat and bulk; IDLE: audit, pre-warming."""
+    """Lower runs first. INTERACTIVE: a keystroke; AGENT: chat, bulk; IDLE: audit, pre-warming."""
 
     INTERACTIVE = 0
     AGENT = 1
@@ -120,7 +120,7 @@ class GenerateRequest(Struct, frozen=True, kw_only=True):
 
 
 class Prefilling(Struct, frozen=True, kw_only=True, tag=True):
-    """Progress through the prompt: `done` of `total` tokens are in the cache, `cached` came free."""
+    """Progress through the prompt: `done` of `total` tokens are cached, `cached` came free."""
 
     id: str
     done: int
@@ -148,7 +148,8 @@ class Finished(Struct, frozen=True, kw_only=True, tag=True):
     tokens: all new token ids, in order (EOS included when it was produced).
     token_hash: SHA-256 (hex) over the ids as little-endian uint32.
     exact: whether this reply is proven equal to serial decoding; `inexact_reason` says why not.
-    width: the widest verify forward this reply was allowed (rows; 1 means target-only).
+    width: the widest verify forward this reply was allowed (rows; 1 means target-only);
+        `width_reason` says why it is less than what was asked for.
     rounds: target forwards after prefill. accepted / rejected: draft tokens.
     margins: when asked for, the top-2 gap of the scores at each token.
     """
@@ -166,6 +167,7 @@ class Finished(Struct, frozen=True, kw_only=True, tag=True):
     width: int = 1
     exact: bool = True
     inexact_reason: str | None = None
+    width_reason: str | None = None
     stop_sequence: str | None = None
     queue_ms: float = 0.0
     prefill_ms: float = 0.0
@@ -200,7 +202,8 @@ class EngineOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     draft: ``auto`` (every drafter that fits), ``copy``, or ``none`` (target-only).
     max_width: most rows of one verify forward (anchor included); None takes what the probe allows.
     fast: use widths that did not probe equal. Replies then say ``exact: false``.
-    prefill_chunk: prompt tokens per forward; also the longest wait of an INTERACTIVE request.
+    prefill_chunk: prompt tokens per forward, also the longest wait of an INTERACTIVE request; None
+        measures at load what takes about half a second.
     max_active: requests that hold caches at once; max_queue: requests waiting behind them.
     prefix_cache_bytes: budget of the in-memory prefix cache; 0 turns it off.
     dtype: ``auto``, ``bfloat16`` or ``float32``: activations and unquantised weights.
@@ -212,7 +215,7 @@ class EngineOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     draft: str = "auto"
     max_width: int | None = None
     fast: bool = False
-    prefill_chunk: int = 256
+    prefill_chunk: int | None = None
     max_active: int = 8
     max_queue: int = 256
     prefix_cache_bytes: int = 1 << 30
@@ -272,7 +275,7 @@ class Totals(Struct, frozen=True, kw_only=True):
 
 
 class EngineStatus(Struct, frozen=True, kw_only=True):
-    """state: ``loading``, ``ready``, ``failed`` or ``stopped``; detail: what it does, or why not."""
+    """state: ``loading``, ``ready``, ``failed`` or ``stopped``; detail: what it does, why not."""
 
     state: str
     detail: str = ""

@@ -2,9 +2,18 @@
 
 from __future__ import annotations
 
+import difflib
+import ipaddress
+import os
+import tomllib
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
 from msgspec import Struct
 
-from engine import EngineOptions
+from engine import EngineOptions, RequestError
 
 
 class DaemonConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -39,7 +48,8 @@ class CompletionConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
 class ChatConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Defaults for what a chat request leaves out; None takes the model's own
-    generation_config.json (greedy where that says nothing). max_tokens None: to the context's end."""
+    generation_config.json (greedy where that says nothing). max_tokens None: no limit but the
+    context's end."""
 
     max_tokens: int | None = None
     temperature: float | None = None
@@ -53,3 +63,217 @@ class Config(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     engine: EngineOptions = EngineOptions()
     completion: CompletionConfig = CompletionConfig()
     chat: ChatConfig = ChatConfig()
+
+
+class ConfigError(RequestError):
+    """A setting that cannot be used; the message names where it was set."""
+
+    code = "invalid_config"
+
+
+def config_path(environ: Mapping[str, str]) -> Path:
+    """Where settings are looked for: ``$PILLION_CONFIG``, else the XDG place (macOS too)."""
+    if named := environ.get("PILLION_CONFIG"):
+        return Path(named).expanduser().absolute()
+    base = environ.get("XDG_CONFIG_HOME") or "~/.config"
+    return Path(base).expanduser() / "pillion" / "config.toml"
+
+
+def load_config(
+    flags: Mapping[str, object] | None = None,
+    *,
+    path: Path | None = None,
+    environ: Mapping[str, str] | None = None,
+) -> Config:
+    """Merge defaults < TOML file < environment < flags, and check the result.
+
+    flags: ``"section.key"`` to value; a None is a flag not given. path: a file that must exist
+    (``--config``). environ: ``PILLION_<SECTION>_<KEY>``; an empty variable is as good as unset.
+    Raises ConfigError naming the file, variable or flag, the key, and what is allowed.
+    """
+    environ = os.environ if environ is None else environ
+    merged = _Merge()
+    merged.add_file(path, environ)
+    merged.add_environment(environ)
+    for name, value in (flags or {}).items():
+        if value is not None:
+            section, _, key = name.partition(".")
+            merged.set(section, key, value, flag_name(name))
+    return merged.finish()
+
+
+def flag_name(name: str) -> str:
+    """``--max-width`` for ``engine.max_width``: a verb's flag is called like its key."""
+    return "--" + name.partition(".")[2].replace("_", "-")
+
+
+def environment_of(flags: Mapping[str, object]) -> dict[str, str]:
+    """The variables that say the same as `flags`, for a child process: unlike its arguments, they
+    are no business of other users of the machine."""
+    return {
+        f"PILLION_{name.replace('.', '_').upper()}": (
+            str(value).lower() if isinstance(value, bool) else str(value)
+        )
+        for name, value in flags.items()
+        if value is not None
+    }
+
+
+_SECTIONS: dict[str, Struct] = {
+    field.name: field.default for field in msgspec.structs.fields(Config)
+}
+_KEYS = {
+    section: {field.name: field.type for field in msgspec.structs.fields(type(default))}
+    for section, default in _SECTIONS.items()
+}
+
+
+class _Merge:
+    """Values as they are found, each with the place that set it."""
+
+    def __init__(self) -> None:
+        self._values: dict[str, dict[str, object]] = {section: {} for section in _SECTIONS}
+        self._origin: dict[str, str] = {}
+
+    def set(
+        self, section: str, key: str, value: object, origin: str, *, text: bool = False
+    ) -> None:
+        kind = _KEYS[section].get(key)
+        if kind is None:
+            raise ConfigError(
+                f"{origin}: no such setting{_near(key, _KEYS[section])}", field=f"{section}.{key}"
+            )
+        try:
+            self._values[section][key] = msgspec.convert(value, kind, strict=not text)
+        except msgspec.ValidationError as wrong:
+            said = str(wrong)[:1].lower() + str(wrong)[1:]
+            raise ConfigError(f"{origin}: {said}", field=f"{section}.{key}") from None
+        self._origin[f"{section}.{key}"] = origin
+
+    def add_file(self, path: Path | None, environ: Mapping[str, str]) -> None:
+        demanded = path is not None or bool(environ.get("PILLION_CONFIG"))
+        path = path or config_path(environ)
+        try:
+            document = tomllib.loads(path.read_text("utf-8-sig"))
+        except FileNotFoundError:
+            if not demanded:
+                return
+            raise ConfigError(f"{path}: there is no such settings file", field="config") from None
+        except OSError as error:
+            raise ConfigError(f"{path}: {error.strerror}", field="config") from None
+        except UnicodeDecodeError:
+            raise ConfigError(f"{path}: is not UTF-8 text", field="config") from None
+        except tomllib.TOMLDecodeError as error:
+            raise ConfigError(f"{path}: is not valid TOML: {error}", field="config") from None
+        for section, table in document.items():
+            if section not in _SECTIONS:
+                raise ConfigError(
+                    f"{path}: no such section [{section}]{_near(section, _SECTIONS)}", field=section
+                )
+            if not isinstance(table, dict):
+                raise ConfigError(f"{path}: {section} must be a table: [{section}]", field=section)
+            for key, value in table.items():
+                self.set(section, key, value, f"{path}: [{section}] {key}")
+
+    def add_environment(self, environ: Mapping[str, str]) -> None:
+        for name, value in environ.items():
+            _, _, rest = name.partition("PILLION_")
+            section, _, key = rest.lower().partition("_")
+            if name.startswith("PILLION_") and value and section in _SECTIONS:
+                self.set(section, key, value, f"the environment variable {name}", text=True)
+
+    def finish(self) -> Config:
+        sections: dict[str, Any] = {
+            section: msgspec.structs.replace(default, **self._values[section])
+            for section, default in _SECTIONS.items()
+        }
+        config = Config(**sections)
+        for name, allowed, holds in _RULES:
+            section, key = name.split(".")
+            value = getattr(getattr(config, section), key)
+            if value is not None and not holds(value):
+                origin = self._origin.get(name, f"[{section}] {key}")
+                shown = "" if key == "api_key" else f", got {value!r}"
+                raise ConfigError(f"{origin}: must be {allowed}{shown}", field=name)
+        if config.http.api_key is None and not is_loopback(config.http.host):
+            raise ConfigError(
+                f"{self._origin['http.host']}: {config.http.host} is reachable from other "
+                "machines; set [http] api_key (--api-key) as well, or use 127.0.0.1",
+                field="http.host",
+            )
+        return _with_absolute_model(config)
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine can reach a listener on `host`."""
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def _with_absolute_model(config: Config) -> Config:
+    """The daemon does not stay in the folder it was started from, so a model's folder, which is
+    one that starts with ``/``, ``~`` or ``.``, is made absolute. A bare name never means a folder:
+    the workspace must not be able to put its own in a known model's place."""
+    model = config.engine.model
+    if not model.startswith(("~", ".")):
+        return config
+    engine = msgspec.structs.replace(config.engine, model=str(Path(model).expanduser().resolve()))
+    return msgspec.structs.replace(config, engine=engine)
+
+
+def _near(name: str, known: Iterable[str]) -> str:
+    known = list(known)
+    if close := difflib.get_close_matches(name, known, n=1):
+        return f"; did you mean {close[0]}?"
+    return f"; there are {', '.join(known)}"
+
+
+_Rule = tuple[str, str, Callable[[Any], bool]]
+
+
+def _one_of(name: str, *allowed: str) -> _Rule:
+    return name, "one of " + ", ".join(allowed), lambda value: value in allowed
+
+
+def _at_least(name: str, least: float) -> _Rule:
+    return name, f"at least {least:g}", lambda value: value >= least
+
+
+def _within(name: str, low: float, high: float) -> _Rule:
+    return name, f"from {low:g} to {high:g}", lambda value: low <= value <= high
+
+
+def _header_safe(value: str) -> bool:
+    return bool(value) and value.isascii() and value.isprintable() and " " not in value
+
+
+_RULES: list[_Rule] = [
+    _one_of("daemon.log_level", "debug", "info", "warning", "error"),
+    ("daemon.runtime_dir", "an absolute path", lambda v: Path(v).expanduser().is_absolute()),
+    ("daemon.state_dir", "an absolute path", lambda v: Path(v).expanduser().is_absolute()),
+    ("http.host", "a host name or address", bool),
+    _within("http.port", 0, 65535),
+    ("http.api_key", "printable ASCII without blanks, and not empty", _header_safe),
+    _at_least("http.max_body_bytes", 1024),
+    _at_least("http.max_header_bytes", 1024),
+    ("engine.model", "a model's name or folder", bool),
+    _at_least("engine.context", 1),
+    _one_of("engine.draft", "auto", "copy", "none"),
+    _at_least("engine.max_width", 1),
+    _at_least("engine.prefill_chunk", 1),
+    _at_least("engine.max_active", 1),
+    _at_least("engine.max_queue", 1),
+    _at_least("engine.prefix_cache_bytes", 0),
+    _one_of("engine.dtype", "auto", "bfloat16", "float32"),
+    _at_least("completion.max_tokens", 1),
+    _at_least("completion.prompt_tokens", 16),
+    _one_of("completion.multiline", "auto", "never", "always"),
+    _at_least("chat.max_tokens", 1),
+    _within("chat.temperature", 0, 100),
+    ("chat.top_p", "above 0 and at most 1", lambda value: 0 < value <= 1),
+    _at_least("chat.top_k", 0),
+]

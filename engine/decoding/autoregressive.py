@@ -1,0 +1,73 @@
+"""Target-only decoding: one row, one token."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import mlx.core as mx
+
+from engine.decoding.sampling import choose, margins
+from engine.decoding.verify import commit_run
+from engine.sequence import SequenceState
+from engine.targets.target import Target
+from engine.text.healing import Healing
+
+
+def choose_rows(
+    sequence: SequenceState,
+    logits: mx.array,
+    drafts: Sequence[int],
+    healing: Healing | None = None,
+) -> list[int]:
+    """The token each row chooses, given that `drafts` up to it were committed.
+
+    logits: (M, vocabulary), M = len(drafts) + 1. Row i chooses the token at absolute position
+    len(sequence.tokens) + i. One synchronisation with the device. While the sequence owes text
+    (token healing), `healing` masks the first row.
+    """
+    sampling = sequence.request.sampling
+    first = len(sequence.tokens)
+    positions = range(first, first + logits.shape[0])
+    allowed = None
+    if sequence.owed and healing is not None:
+        allowed = mx.array(healing.mask(sequence.owed, logits.shape[-1]))
+    arguments = (logits, positions, sampling, sequence.seed, sequence.history, drafts, allowed)
+    chosen = choose(*arguments)
+    if sequence.request.margins:
+        gaps = margins(*arguments)
+        mx.eval(chosen, gaps)
+        sequence.margins += gaps.tolist()
+    return [int(token) for token in chosen.tolist()]
+
+
+def commit(sequence: SequenceState, drafts: Sequence[int], chosen: Sequence[int]) -> int:
+    """Commit the drafts that the target chose itself, and its own next token.
+
+    chosen: len(drafts) + 1 tokens from `choose_rows`. Returns how many tokens were committed (the
+    reply may end inside the run). Raises EngineError when the model's logits are unusable.
+    """
+    run = commit_run(drafts, chosen)
+    taken = sequence.take(run)
+    if sequence.history is not None:
+        sequence.history.commit(run[:taken])
+    if sequence.drafter is not None:
+        sequence.drafter.commit(run[:taken])
+    # Rows behind the last committed token chose nothing.
+    del sequence.margins[len(sequence.output) :]
+    accepted = min(taken, len(run) - 1)
+    sequence.counters.accepted += accepted
+    sequence.counters.rejected += len(drafts) - accepted
+    return taken
+
+
+def autoregressive(
+    target: Target,
+    sequence: SequenceState,
+    drafts: Sequence[int] = (),
+    healing: Healing | None = None,
+) -> None:
+    """Decode one token behind the last one; `drafts` are not looked at."""
+    logits = target.forward(sequence.tokens[-1:], sequence.caches)
+    chosen = choose_rows(sequence, logits, (), healing)
+    sequence.counters.rounds += 1
+    commit(sequence, (), chosen)

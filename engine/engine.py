@@ -1,0 +1,185 @@
+"""The engine thread: loads the model, proves it, and turns messages into events."""
+
+from __future__ import annotations
+
+import queue
+import threading
+import traceback
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from engine.client import Codec
+from engine.errors import EngineError, PillionError
+from engine.messages import EngineOptions, EngineStatus, Event, Failed, GenerateRequest
+
+if TYPE_CHECKING:
+    from engine.loading.load import Loaded
+    from engine.loop import DecodingLoop
+
+# Rows of the widest verify forward unless the caller asks for another limit: the block size that
+# published drafters are trained for.
+DEFAULT_WIDTH = 8
+
+Load = Callable[[EngineOptions, Callable[[str, float | None], None]], "Loaded"]
+
+
+class Engine:
+    """A `Backend` on one thread of its own; every mx.array is made and used there.
+
+    load: how the model is loaded; tests pass one that alters the model.
+    """
+
+    def __init__(self, options: EngineOptions, *, load: Load | None = None) -> None:
+        self._options = options
+        self._load = load
+        self._inbox: queue.SimpleQueue[GenerateRequest | str | None] = queue.SimpleQueue()
+        self._status = EngineStatus(state="loading", detail="starting")
+        self._loop: DecodingLoop | None = None
+        self._thread: threading.Thread | None = None
+        # Guards the step from accepting posts to refusing them, so that none falls between.
+        self._ending = threading.Lock()
+        self.codec: Codec | None = None
+
+    def start(self, emit: Callable[[Event], None], changed: Callable[[], None]) -> None:
+        self._emit = emit
+        self._changed = changed
+        self._thread = threading.Thread(target=self._run, name="engine", daemon=True)
+        self._thread.start()
+
+    def post(self, request: GenerateRequest) -> None:
+        with self._ending:
+            if self._status.state == "ready":
+                self._inbox.put(request)
+                return
+        message = f"the engine is {self._status.state}: {self._status.detail}"
+        self._emit(Failed(id=request.id, code=EngineError.code, message=message))
+
+    def cancel(self, request_id: str) -> None:
+        self._inbox.put(request_id)
+
+    def stop(self) -> None:
+        self._inbox.put(None)
+        if self._thread is not None:
+            self._thread.join()
+
+    def status(self) -> EngineStatus:
+        import msgspec
+
+        loop, status = self._loop, self._status
+        if loop is None:
+            return status
+        return msgspec.structs.replace(
+            status,
+            exactness=loop.exactness,
+            active=loop.active,
+            queued=loop.queued + self._inbox.qsize(),
+            totals=loop.totals,
+            prefix_cache_bytes=loop.prefix_cache.nbytes,
+            prefix_cache_entries=len(loop.prefix_cache),
+        )
+
+    def _set(self, state: str, detail: str = "", progress: float | None = None) -> None:
+        import msgspec
+
+        self._status = msgspec.structs.replace(
+            self._status, state=state, detail=detail, progress=progress
+        )
+        self._changed()
+
+    def _run(self) -> None:
+        # One broad except on purpose: whatever kills this thread must answer every open request.
+        try:
+            self._prepare()
+            self._serve()
+        except PillionError as error:
+            self._die(error.message)
+        except Exception as error:
+            traceback.print_exc()
+            self._die(f"{type(error).__name__}: {error}")
+        else:
+            self._finish("stopped", "the engine was stopped")
+
+    def _die(self, detail: str) -> None:
+        self._finish("failed", detail)
+
+    def _finish(self, state: str, detail: str) -> None:
+        with self._ending:
+            self._set(state, detail)
+        error = EngineError(f"the engine has {state}: {detail}")
+        if self._loop is not None:
+            self._loop.fail_all(error)
+        while True:
+            try:
+                message = self._inbox.get_nowait()
+            except queue.Empty:
+                return
+            if isinstance(message, GenerateRequest):
+                self._emit(Failed(id=message.id, code=error.code, message=error.message))
+
+    def _prepare(self) -> None:
+        """Load, probe, and say so."""
+        self._set("loading", "importing MLX")
+        import mlx.core as mx
+        import msgspec
+
+        from engine.decoding.exactness import measured_chunk, probe
+        from engine.loading.load import load
+        from engine.loop import DecodingLoop, active_memory
+        from engine.targets.target import bind
+
+        options = self._options
+        loaded = (self._load or load)(
+            options, lambda what, share: self._set("loading", what, share)
+        )
+        if mx.metal.is_available():
+            mx.set_wired_limit(int(mx.device_info()["max_recommended_working_set_size"]))
+        target = bind(loaded.model, loaded.config)
+        info = loaded.info
+        asked = 1 if options.draft == "none" else options.max_width or DEFAULT_WIDTH
+        exactness = probe(
+            target,
+            info.vocab_size,
+            info.context,
+            asked,
+            lambda share: self._set("loading", "probing exactness", share),
+        )
+        width = asked if options.fast and target.speculative else exactness.width
+        self._loop = DecodingLoop(
+            target,
+            loaded.codec,
+            info,
+            options,
+            exactness,
+            width=width,
+            chunk=options.prefill_chunk or measured_chunk(target, info.vocab_size),
+            emit=self._emit,
+        )
+        self.codec = loaded.codec
+        self._status = msgspec.structs.replace(
+            self._status,
+            model=info,
+            drafters=("copy",) if width > 1 else (),
+            memory_bytes=active_memory(),
+        )
+        self._set("ready")
+
+    def _serve(self) -> None:
+        """Turns and messages until told to stop."""
+        assert self._loop is not None
+        loop, busy = self._loop, False
+        while True:
+            try:
+                # Between turns only look; with nothing to do wait for a message (or an audit).
+                message = (
+                    self._inbox.get_nowait() if busy else self._inbox.get(timeout=loop.audit.waits)
+                )
+            except queue.Empty:
+                busy = loop.turn()
+                continue
+            if message is None:
+                return
+            if isinstance(message, GenerateRequest):
+                loop.open(message)
+            else:
+                loop.cancel(message)
+            busy = True

@@ -1,0 +1,347 @@
+"""The decoding loop: who runs next, one turn at a time, on the engine thread.
+
+Owns the target, every sequence and the prefix cache. A turn is one prefill chunk or one decode
+round; between turns the engine thread looks at its inbox.
+"""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import Callable
+from typing import Any
+
+import mlx.core as mx
+import msgspec
+
+from engine.audit import Audit
+from engine.decoding.autoregressive import autoregressive, choose_rows, commit
+from engine.decoding.sampling import History
+from engine.decoding.speculative import speculative
+from engine.drafters.copy import CopyDrafter
+from engine.errors import ContextLengthExceeded, PillionError, RequestError
+from engine.messages import (
+    EngineOptions,
+    Event,
+    Exactness,
+    Failed,
+    GenerateRequest,
+    ModelInfo,
+    Prefilling,
+    Totals,
+)
+from engine.prefix_cache.prefix_cache import PrefixCache
+from engine.prefix_cache.snapshot import (
+    Attention,
+    Recurrent,
+    can_snapshot,
+    restore,
+    take_attention,
+    take_recurrent,
+)
+from engine.scheduler import Scheduler
+from engine.sequence import SequenceState
+from engine.targets.target import Target
+from engine.text.codec import TextCodec
+from engine.text.healing import Healing
+
+
+class DecodingLoop:
+    """emit: takes every event. chunk: prompt tokens per turn. width: most rows of a verify
+    forward."""
+
+    def __init__(
+        self,
+        target: Target,
+        codec: TextCodec,
+        info: ModelInfo,
+        options: EngineOptions,
+        exactness: Exactness,
+        *,
+        width: int,
+        chunk: int,
+        emit: Callable[[Event], None],
+    ) -> None:
+        self._target = target
+        self._codec = codec
+        self._info = info
+        self._exactness = exactness
+        self._fast = options.fast
+        self.width = width
+        self._chunk = chunk
+        self._emit = emit
+        self._scheduler = Scheduler(options.max_active, options.max_queue)
+        self._sequences: dict[str, SequenceState] = {}
+        self._healing: Healing | None = None
+        self._drafting = options.draft != "none" and width > 1
+        self.totals = Totals()
+        self.audit = Audit()
+        caches = target.new_caches()
+        self._caching = options.prefix_cache_bytes > 0 and can_snapshot(caches)
+        # Where prompt chunks are not row-invariant, only state computed on the chunk grid is the
+        # state a fresh run would compute.
+        self._grid = chunk if not (exactness.prefill or options.fast) else 1
+        self.prefix_cache: PrefixCache[Attention, Recurrent] = PrefixCache(
+            options.prefix_cache_bytes,
+            recurrent=take_recurrent(caches) is not None,
+            granularity=self._grid,
+        )
+
+    @property
+    def active(self) -> int:
+        return self._scheduler.active
+
+    @property
+    def queued(self) -> int:
+        return self._scheduler.queued
+
+    def open(self, request: GenerateRequest) -> None:
+        """Queue a request, or fail it at once."""
+        try:
+            sequence = self._sequence(request)
+            self._scheduler.add(request.id, request.priority)
+        except PillionError as error:
+            self._fail(request.id, error)
+            return
+        self._sequences[request.id] = sequence
+
+    def _sequence(self, request: GenerateRequest) -> SequenceState:
+        room = self._info.context - len(request.prompt)
+        if room < 1:
+            raise ContextLengthExceeded(len(request.prompt), self._info.context, field="prompt")
+        foreign = next((t for t in request.prompt if not 0 <= t < self._info.vocab_size), None)
+        if foreign is not None:
+            raise RequestError(f"prompt: {foreign} is not a token id", field="prompt")
+        biased = next(
+            (t for t, _ in request.sampling.logit_bias if t >= self._info.vocab_size), None
+        )
+        if biased is not None:
+            raise RequestError(f"logit_bias: {biased} is not a token id", field="logit_bias")
+        if request.must_start_with and self._healing is None:
+            self._healing = Healing(self._codec.token_bytes())
+        drafting = self._drafting and request.draft
+        sequence = SequenceState(
+            request,
+            codec=self._codec,
+            end_ids=(*self._info.eos_token_ids, *request.stop_token_ids),
+            limit=min(request.max_tokens or room, room),
+            seed=request.seed if request.seed is not None else secrets.randbits(63),
+            drafter=CopyDrafter() if drafting else None,
+            token_bytes=self._healing.token_bytes if self._healing else (),
+        )
+        if request.sampling.penalised:
+            sequence.history = History(request.prompt)
+        return sequence
+
+    def cancel(self, request_id: str) -> None:
+        """End a request now; unknown ids are ignored."""
+        sequence = self._sequences.get(request_id)
+        if sequence is not None:
+            sequence.cancel()
+            self._close(sequence)
+
+    def turn(self) -> bool:
+        """Advance one request by one turn. False when there is nothing to do."""
+        request_id = self._scheduler.pick()
+        if request_id is None:
+            return self._begin_audit()
+        sequence = self._sequences[request_id]
+        try:
+            self._advance(sequence)
+        except PillionError as error:
+            self._forget(sequence)
+            self._fail(sequence.id, error)
+            return True
+        if (chunk := sequence.chunk()) is not None:
+            self._report(chunk)
+        if sequence.ending is not None:
+            self._close(sequence)
+        return True
+
+    def _advance(self, sequence: SequenceState) -> None:
+        prompt = len(sequence.request.prompt)
+        if sequence.caches is None:
+            self._start(sequence)
+        if sequence.prefilled < prompt - 1:
+            self._prefill(sequence)
+        elif sequence.prefilled < prompt:
+            self._first_token(sequence)
+        else:
+            began = time.perf_counter()
+            self._round(sequence)
+            self._count(decode_seconds=time.perf_counter() - began)
+
+    def _start(self, sequence: SequenceState) -> None:
+        """Begin with the longest known prefix."""
+        sequence.counters.opened = time.monotonic()
+        hit = self.prefix_cache.lookup(sequence.tokens) if self._caching else None
+        if hit is None:
+            sequence.caches = self._target.new_caches()
+            return
+        sequence.caches = restore(self._target, hit.attention, hit.recurrent, hit.length)
+        sequence.prefilled = sequence.counters.cached = hit.length
+        if sequence.drafter is not None:
+            sequence.drafter.commit(sequence.tokens[: hit.length])
+
+    def _prefill(self, sequence: SequenceState) -> None:
+        began = time.perf_counter()
+        start, last = sequence.prefilled, len(sequence.request.prompt) - 1
+        end = min(start + self._chunk - start % self._chunk, last)
+        end = min([end, *(b for b in self._stops(sequence) if start < b)])
+        tokens = sequence.tokens[start:end]
+        self._target.prefill(tokens, sequence.caches)
+        if sequence.drafter is not None:
+            sequence.drafter.commit(tokens)
+        sequence.prefilled = end
+        if end == last or end in self._stops(sequence):
+            self._checkpoint(sequence, end)
+        self._report(
+            Prefilling(id=sequence.id, done=end, total=last + 1, cached=sequence.counters.cached)
+        )
+        self._count(prefill_seconds=time.perf_counter() - began)
+
+    def _stops(self, sequence: SequenceState) -> list[int]:
+        """Prompt lengths worth a checkpoint: the first stable segment (system and tools), which
+        other conversations share, and the last, from which the next turn goes on."""
+        last = len(sequence.request.prompt) - 1
+        if self._grid > 1:
+            return [last - last % self._grid] if last >= self._grid else []
+        inside = sorted(b for b in sequence.request.boundaries if 0 < b < last)
+        return [inside[0], inside[-1]] if inside else []
+
+    def _checkpoint(self, sequence: SequenceState, length: int) -> None:
+        if self._caching and length % self._grid == 0:
+            recurrent = take_recurrent(sequence.caches)
+            if recurrent is not None:
+                sequence.checkpoints[length] = recurrent
+
+    def _first_token(self, sequence: SequenceState) -> None:
+        began = time.perf_counter()
+        last = sequence.tokens[sequence.prefilled :]
+        logits = self._target.forward(last, sequence.caches)
+        chosen = choose_rows(sequence, logits, (), self._healing)
+        if sequence.drafter is not None:
+            sequence.drafter.commit(last)
+        sequence.prefilled += 1
+        total = len(sequence.request.prompt)
+        self._report(
+            Prefilling(id=sequence.id, done=total, total=total, cached=sequence.counters.cached)
+        )
+        commit(sequence, (), chosen)
+        sequence.counters.first_token = time.monotonic()
+        self._count(prefill_seconds=time.perf_counter() - began)
+
+    def _round(self, sequence: SequenceState) -> None:
+        drafts: list[int] = []
+        if sequence.drafter is not None and not sequence.owed:
+            drafts = sequence.drafter.propose(min(self.width, sequence.remaining) - 1)
+        decode = speculative if drafts else autoregressive
+        decode(self._target, sequence, drafts, self._healing)
+
+    def _close(self, sequence: SequenceState) -> None:
+        """Remember what was computed, tell the caller, count."""
+        self._forget(sequence)
+        assert sequence.ending is not None
+        if sequence.caches is not None and self._caching:
+            self._remember(sequence)
+        finished = sequence.finished(
+            width=self.width if sequence.drafter is not None else 1,
+            width_reason=self._exactness.reason or None if sequence.drafter is not None else None,
+            exact=self._exactness.exact or not self._fast,
+            inexact_reason=None if self._exactness.exact or not self._fast else self._inexact(),
+        )
+        if self.audit.owns(sequence.id):
+            equal = self.audit.settle(finished)
+            if equal is not None:
+                self._count(audits=1, audit_differences=0 if equal else 1)
+            if equal is False:
+                self._distrust()
+            return
+        self.audit.consider(sequence.request, finished)
+        counters = sequence.counters
+        self._count(
+            requests=1,
+            cancelled=int(finished.finish_reason == "cancelled"),
+            prompt_tokens=finished.prompt_tokens,
+            cached_tokens=counters.cached,
+            completion_tokens=len(finished.tokens),
+            rounds=counters.rounds,
+            accepted=counters.accepted,
+            rejected=counters.rejected,
+        )
+        self._emit(finished)
+
+    def _inexact(self) -> str:
+        return f"[engine] fast is on and this machine's kernels differ: {self._exactness.reason}"
+
+    def _remember(self, sequence: SequenceState) -> None:
+        """Put what the caches hold into the prefix cache: all tokens but the last, which was
+        chosen and never run."""
+        prompt = len(sequence.request.prompt)
+        held = sequence.prefilled if sequence.prefilled < prompt else len(sequence.tokens) - 1
+        held -= held % self._grid if self._grid > 1 else 0
+        if self._grid > 1:
+            held = min(held, prompt - 1 - (prompt - 1) % self._grid)
+        else:
+            self._checkpoint(sequence, held)
+        if held > 0:
+            attention = take_attention(sequence.caches, held)
+            self.prefix_cache.insert(sequence.tokens[:held], attention, sequence.checkpoints)
+
+    def _begin_audit(self) -> bool:
+        """In idle time decode a past drafted reply again, target-only."""
+        request = self.audit.next()
+        if request is None:
+            return False
+        self.open(request)
+        return True
+
+    def _distrust(self) -> None:
+        """An audit found a reply that serial decoding does not give: stop drafting."""
+        self.width, self._drafting = 1, False
+        reason = f"audit: {self.audit.difference}; drafting is off until the next start"
+        self._exactness = msgspec.structs.replace(
+            self._exactness, exact=False, width=1, reason=reason
+        )
+
+    @property
+    def exactness(self) -> Exactness:
+        return self._exactness
+
+    def _forget(self, sequence: SequenceState) -> None:
+        self._scheduler.remove(sequence.id)
+        self._sequences.pop(sequence.id, None)
+
+    def _report(self, event: Event) -> None:
+        if not self.audit.owns(event.id):
+            self._emit(event)
+
+    def _fail(self, request_id: str, error: PillionError) -> None:
+        if self.audit.owns(request_id):
+            self.audit.drop()
+            return
+        self._count(requests=1, failed=1)
+        self._emit(failed(request_id, error))
+
+    def fail_all(self, error: PillionError) -> None:
+        """The engine is going down: every open request gets the same ending."""
+        for request_id in list(self._sequences):
+            sequence = self._sequences.pop(request_id)
+            self._scheduler.remove(request_id)
+            self._fail(sequence.id, error)
+
+    def _count(self, **more: Any) -> None:
+        self.totals = msgspec.structs.replace(
+            self.totals, **{name: getattr(self.totals, name) + n for name, n in more.items()}
+        )
+
+
+def failed(request_id: str, error: PillionError) -> Failed:
+    """The event that stands for `error`."""
+    field = error.field if isinstance(error, RequestError) else None
+    return Failed(id=request_id, code=error.code, message=error.message, field=field)
+
+
+def active_memory() -> int:
+    """Bytes that MLX holds in arrays."""
+    return int(mx.get_active_memory())

@@ -1,0 +1,68 @@
+from __future__ import annotations
+
+import pytest
+
+from engine.errors import Overloaded
+from engine.messages import Priority
+from engine.scheduler import Scheduler
+
+AGENT, IDLE, INTERACTIVE = Priority.AGENT, Priority.IDLE, Priority.INTERACTIVE
+
+
+def turns(scheduler: Scheduler, count: int) -> str:
+    return "".join(scheduler.pick() or "-" for _ in range(count))
+
+
+def test_a_keystroke_runs_at_the_next_turn_whatever_else_is_open():
+    scheduler = Scheduler(max_active=2, max_queue=10)
+    for name in "abc":
+        scheduler.add(name, AGENT)
+    assert turns(scheduler, 4) == "abab"
+    scheduler.add("k", INTERACTIVE)
+    assert turns(scheduler, 3) == "kkk"
+    scheduler.remove("k")
+    assert turns(scheduler, 2) == "ab"
+
+
+def test_idle_work_waits_for_everything():
+    scheduler = Scheduler(max_active=4, max_queue=10)
+    scheduler.add("i", IDLE)
+    scheduler.add("a", AGENT)
+    assert turns(scheduler, 3) == "aaa"
+    scheduler.remove("a")
+    assert turns(scheduler, 2) == "ii"
+
+
+def test_a_short_request_is_not_stuck_behind_a_long_one():
+    scheduler = Scheduler(max_active=8, max_queue=10)
+    scheduler.add("l", AGENT)
+    assert turns(scheduler, 5) == "lllll"
+    scheduler.add("s", AGENT)
+    assert "s" in turns(scheduler, 2)
+
+
+def test_waiting_requests_come_in_order_as_places_free_up():
+    scheduler = Scheduler(max_active=1, max_queue=10)
+    for name in "abc":
+        scheduler.add(name, AGENT)
+    assert turns(scheduler, 2) == "aa"
+    assert (scheduler.active, scheduler.queued) == (1, 2)
+    scheduler.remove("a")
+    assert turns(scheduler, 2) == "bb"
+    scheduler.remove("c")
+    scheduler.remove("b")
+    assert scheduler.pick() is None
+    assert (scheduler.active, scheduler.queued) == (0, 0)
+
+
+def test_a_full_queue_refuses_and_keeps_what_it_had():
+    scheduler = Scheduler(max_active=1, max_queue=2)
+    scheduler.add("a", AGENT)
+    scheduler.pick()
+    scheduler.add("b", AGENT)
+    scheduler.add("c", AGENT)
+    with pytest.raises(Overloaded, match="max_queue = 2"):
+        scheduler.add("d", AGENT)
+    scheduler.remove("d")
+    assert scheduler.queued == 2
+    assert turns(scheduler, 1) == "a"
