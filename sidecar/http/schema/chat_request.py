@@ -1,0 +1,161 @@
+"""What `POST /v1/chat/completions` takes, with OpenAI's names.
+
+Unknown fields are ignored, because clients send hints of many vendors. A known field of a wrong
+type or value is refused by name, and so is one that asks for what is not served: a client that
+asked for a schema must not get prose.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from msgspec import Struct, field
+
+from engine import RequestError
+
+MAX_STOPS = 16
+
+
+class ContentPart(Struct, frozen=True):
+    type: str
+    text: str | None = None
+    refusal: str | None = None
+
+
+class FunctionCall(Struct, frozen=True):
+    """arguments: JSON text, as OpenAI defines it; some clients send the object itself."""
+
+    name: str
+    arguments: str | dict[str, Any] = "{}"
+
+
+class ToolCall(Struct, frozen=True):
+    function: FunctionCall
+    id: str | None = None
+    type: Literal["function"] = "function"
+
+
+class ChatMessage(Struct, frozen=True):
+    role: Literal["system", "developer", "user", "assistant", "tool"]
+    content: str | list[ContentPart] | None = None
+    name: str | None = None
+    tool_calls: list[ToolCall] | None = None
+    tool_call_id: str | None = None
+    reasoning_content: str | None = None
+
+
+class Function(Struct, frozen=True):
+    name: str
+    description: str | None = None
+    parameters: dict[str, Any] | None = None
+
+
+class Tool(Struct, frozen=True):
+    type: Literal["function"]
+    function: Function
+
+
+class StreamOptions(Struct, frozen=True):
+    include_usage: bool | None = None
+
+
+class ResponseFormat(Struct, frozen=True):
+    type: str
+
+
+class ChatRequest(Struct, frozen=True, kw_only=True):
+    """None is a field left out. `draft`, `ignore_eos`, `top_k`, `min_p` and
+    `repetition_penalty` are extensions; `chat_template_kwargs` and `reasoning_effort` become
+    variables of the chat template."""
+
+    messages: list[ChatMessage]
+    model: str | None = None
+    max_tokens: int | None = None
+    max_completion_tokens: int | None = None
+    temperature: float | None = None
+    top_p: float | None = None
+    top_k: int | None = None
+    min_p: float | None = None
+    repetition_penalty: float | None = None
+    presence_penalty: float | None = None
+    frequency_penalty: float | None = None
+    logit_bias: dict[str, float] | None = None
+    seed: int | None = None
+    stop: str | list[str] | None = None
+    n: int | None = None
+    stream: bool | None = None
+    stream_options: StreamOptions | None = None
+    draft: bool | None = None
+    ignore_eos: bool | None = None
+    tools: list[Tool] | None = None
+    tool_choice: str | dict[str, Any] | None = None
+    response_format: ResponseFormat | None = None
+    logprobs: bool | None = None
+    top_logprobs: int | None = None
+    modalities: list[str] | None = None
+    audio: dict[str, Any] | None = None
+    functions: list[Any] | None = None
+    function_call: str | dict[str, Any] | None = None
+    chat_template_kwargs: dict[str, Any] | None = None
+    reasoning_effort: str | None = None
+    prompt_cache_key: str | None = None
+    prompt_cache_key_camel: str | None = field(default=None, name="promptCacheKey")
+
+    def __post_init__(self) -> None:
+        if not self.messages:
+            raise RequestError("messages must hold at least one message", field="messages")
+        for index, message in enumerate(self.messages):
+            _check_message(message, f"messages[{index}]")
+        for name in ("max_tokens", "max_completion_tokens"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise RequestError(f"{name} must be at least 1, got {value}", field=name)
+        if self.n is not None and self.n != 1:
+            raise _unsupported("n", f"n must be 1, got {self.n}; send the request again for more")
+        if isinstance(self.stop, list) and len(self.stop) > MAX_STOPS:
+            raise RequestError(
+                f"stop takes at most {MAX_STOPS} strings, got {len(self.stop)}", field="stop"
+            )
+        self._refuse_what_is_not_served()
+
+    def _refuse_what_is_not_served(self) -> None:
+        if self.tool_choice not in (None, "none", "auto"):
+            raise _unsupported("tool_choice", 'tool_choice must be "auto" or "none"')
+        shape = self.response_format.type if self.response_format else "text"
+        if shape != "text":
+            raise _unsupported(
+                "response_format", f'response_format of type "{shape}" is not supported; use "text"'
+            )
+        if self.logprobs or self.top_logprobs:
+            name = "logprobs" if self.logprobs else "top_logprobs"
+            raise _unsupported(name, f"{name} is not supported; leave it out")
+        if self.modalities not in (None, [], ["text"]) or self.audio:
+            name = "audio" if self.audio else "modalities"
+            raise _unsupported(name, f"{name}: this model writes text only")
+        if self.functions or self.function_call not in (None, "none", "auto"):
+            name = "functions" if self.functions else "function_call"
+            raise _unsupported(name, f"{name} is not supported; use tools")
+
+
+def content_text(content: str | list[ContentPart] | None) -> str:
+    """The text of a message's content, whose parts follow each other directly."""
+    if not isinstance(content, list):
+        return content or ""
+    return "".join(part.text or part.refusal or "" for part in content)
+
+
+def _check_message(message: ChatMessage, where: str) -> None:
+    if not isinstance(message.content, list):
+        return
+    for index, part in enumerate(message.content):
+        here = f"{where}.content[{index}]"
+        if part.type not in ("text", "refusal"):
+            raise _unsupported(
+                f"{here}.type", f'{here} is of type "{part.type}"; this model reads text only'
+            )
+        if getattr(part, part.type) is None:
+            raise RequestError(f"{here} lacks its {part.type}", field=f"{here}.{part.type}")
+
+
+def _unsupported(name: str, message: str) -> RequestError:
+    return RequestError(message, field=name, code="unsupported_value")

@@ -1,0 +1,76 @@
+"""What every reply says about its cost: OpenAI's `usage` and the `pillion` object."""
+
+from __future__ import annotations
+
+from msgspec import Struct
+
+from engine import Finished
+
+
+class PromptTokensDetails(Struct, frozen=True):
+    cached_tokens: int
+
+
+class CompletionTokensDetails(Struct, frozen=True):
+    """Draft tokens that the target confirmed, and those it did not (OpenAI counts predicted
+    outputs under the same names)."""
+
+    accepted_prediction_tokens: int
+    rejected_prediction_tokens: int
+
+
+class Usage(Struct, frozen=True, kw_only=True):
+    """completion_tokens counts every token the model produced, a final EOS included."""
+
+    prompt_tokens: int
+    completion_tokens: int
+    total_tokens: int
+    prompt_tokens_details: PromptTokensDetails
+    completion_tokens_details: CompletionTokensDetails
+
+
+class ReplyFacts(Struct, frozen=True, kw_only=True):
+    """The `pillion` object; names and units are those of `engine.Finished`."""
+
+    seed: int
+    exact: bool
+    inexact_reason: str | None
+    token_hash: str
+    tokens_per_round: float
+    rounds: int
+    accepted: int
+    rejected: int
+    width: int
+    width_reason: str | None
+    queue_ms: float
+    prefill_ms: float
+    decode_ms: float
+
+
+def usage_of(finished: Finished) -> Usage:
+    completion = len(finished.tokens)
+    return Usage(
+        prompt_tokens=finished.prompt_tokens,
+        completion_tokens=completion,
+        total_tokens=finished.prompt_tokens + completion,
+        prompt_tokens_details=PromptTokensDetails(finished.cached_tokens),
+        completion_tokens_details=CompletionTokensDetails(finished.accepted, finished.rejected),
+    )
+
+
+def facts_of(finished: Finished) -> ReplyFacts:
+    return ReplyFacts(
+        seed=finished.seed,
+        exact=finished.exact,
+        inexact_reason=finished.inexact_reason,
+        token_hash=finished.token_hash,
+        tokens_per_round=round(finished.tokens_per_round, 3),
+        rounds=finished.rounds,
+        accepted=finished.accepted,
+        rejected=finished.rejected,
+        width=finished.width,
+        width_reason=finished.width_reason,
+        queue_ms=round(finished.queue_ms, 3),
+        prefill_ms=round(finished.prefill_ms, 3),
+        decode_ms=round(finished.decode_ms, 3),
+    )

@@ -1,0 +1,131 @@
+"""A chat turn: what every door that speaks of messages asks the engine for."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from msgspec import Struct
+
+from engine import (
+    ContextLengthExceeded,
+    GenerateRequest,
+    ModelInfo,
+    Priority,
+    Reply,
+    RequestError,
+    Sampling,
+)
+from sidecar.config import ChatConfig
+from sidecar.services import Services
+
+# No tokenizer packs more than this many characters into a token on average, so longer prompts are
+# refused without keeping the codec thread, which keystrokes need too, busy for seconds.
+_MAX_CHARACTERS_PER_TOKEN = 64
+# Template variables that the codec itself sets.
+_RESERVED = frozenset({"messages", "tools", "chat_template", "add_generation_prompt", "tokenize"})
+
+
+class Chat(Struct, frozen=True, kw_only=True):
+    """One turn to answer; None (or empty) is what the client left out.
+
+    messages: OpenAI-shaped. tools: OpenAI-shaped function definitions. template: further variables
+    of the chat template. logit_bias: token id to bias. seed: any integer. session: a retention
+    hint for the prefix cache.
+    """
+
+    id: str
+    messages: tuple[Mapping[str, Any], ...]
+    tools: tuple[Mapping[str, Any], ...] = ()
+    template: Mapping[str, Any] = {}
+    max_tokens: int | None = None
+    temperature: float | None = None
+    top_p: float | None = None
+    top_k: int | None = None
+    min_p: float | None = None
+    repetition_penalty: float | None = None
+    presence_penalty: float | None = None
+    frequency_penalty: float | None = None
+    logit_bias: Mapping[int, float] = {}
+    seed: int | None = None
+    stop: tuple[str, ...] = ()
+    ignore_eos: bool = False
+    draft: bool = True
+    session: str | None = None
+
+
+async def open_chat(services: Services, chat: Chat, model: ModelInfo) -> Reply:
+    """Render the turn's prompt and open its reply, which the caller must close.
+
+    Raises RequestError naming the field, ContextLengthExceeded, NotReady.
+    """
+    sampling = sampling_of(chat, services.config.chat, model)
+    _check_before_rendering(chat, model)
+    try:
+        prompt = await services.engine.chat(
+            chat.messages, tools=chat.tools or None, template=chat.template
+        )
+    except RecursionError:
+        raise RequestError("the messages or tools are nested too deeply", field="tools") from None
+    if len(prompt.tokens) >= model.context:
+        raise ContextLengthExceeded(len(prompt.tokens), model.context)
+    max_tokens = chat.max_tokens
+    if max_tokens is None:
+        max_tokens = services.config.chat.max_tokens
+    return services.engine.generate(
+        GenerateRequest(
+            id=chat.id,
+            prompt=prompt.tokens,
+            max_tokens=max_tokens,
+            sampling=sampling,
+            # The engine's seeds are 64 bits wide; whatever the client chose maps onto one of them.
+            seed=None if chat.seed is None else chat.seed % 2**64,
+            stop=chat.stop,
+            stop_token_ids=prompt.stop_token_ids,
+            ignore_eos=chat.ignore_eos,
+            must_start_with=prompt.must_start_with,
+            draft=chat.draft,
+            priority=Priority.AGENT,
+            boundaries=prompt.boundaries,
+            session=chat.session,
+        )
+    )
+
+
+def sampling_of(chat: Chat, config: ChatConfig, model: ModelInfo) -> Sampling:
+    """The request's own values, then the configured ones, then the model's. Raises RequestError
+    naming what is out of range."""
+
+    def value(name: str) -> Any:
+        for source in (chat, config):
+            if (said := getattr(source, name, None)) is not None:
+                return said
+        return getattr(model.default_sampling, name)
+
+    for token in chat.logit_bias:
+        if token >= model.vocab_size:
+            raise RequestError(
+                f"logit_bias: {token} is not a token id; this model has {model.vocab_size}",
+                field="logit_bias",
+            )
+    return Sampling(
+        temperature=value("temperature"),
+        top_p=value("top_p"),
+        top_k=value("top_k"),
+        min_p=value("min_p"),
+        repetition_penalty=value("repetition_penalty"),
+        presence_penalty=value("presence_penalty"),
+        frequency_penalty=value("frequency_penalty"),
+        logit_bias=tuple(sorted(chat.logit_bias.items())),
+    )
+
+
+def _check_before_rendering(chat: Chat, model: ModelInfo) -> None:
+    if reserved := _RESERVED & chat.template.keys():
+        name = f"chat_template_kwargs.{min(reserved)}"
+        raise RequestError(f"{name} cannot be set", field=name)
+    if any(not stop for stop in chat.stop):
+        raise RequestError("stop must not contain an empty string", field="stop")
+    characters = sum(len(message["content"]) for message in chat.messages)
+    if characters > model.context * _MAX_CHARACTERS_PER_TOKEN:
+        raise ContextLengthExceeded(characters // _MAX_CHARACTERS_PER_TOKEN, model.context)
