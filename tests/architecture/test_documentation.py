@@ -5,9 +5,13 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import msgspec
 import pytest
 from documentation import DOCUMENTS, command_lines, commands, shell_blocks, simple_commands
 from source_tree import ROOT, text
+
+from sidecar.cli import VERBS, load_verb
+from sidecar.config import Config
 
 
 def make_targets() -> set[str]:
@@ -25,6 +29,31 @@ def test_every_make_target_is_explained() -> None:
         word for arguments in commands(Path("CONTRIBUTING.md"), "make") for word in arguments
     }
     assert make_targets() - {"help"} <= explained
+
+
+@pytest.mark.parametrize("path", DOCUMENTS, ids=str)
+def test_verbs_and_flags_exist(path: Path) -> None:
+    """Each documented call parses: the verb, its flags, and what it demands."""
+    for verb, *arguments in commands(path, "pillion"):
+        if verb in VERBS:
+            load_verb(verb).make_context(f"pillion {verb}", arguments)
+        else:
+            assert verb in {"--help", "--version"}, f"no such verb: pillion {verb}"
+
+
+def test_every_verb_is_in_the_readme() -> None:
+    assert set(VERBS) <= {arguments[0] for arguments in commands(Path("README.md"), "pillion")}
+
+
+def test_every_setting_is_in_the_readme() -> None:
+    """With its default, which is how a reader knows what to change."""
+    rows = re.findall(r"^\| `(\w+\.\w+)` \| (.+?) \|", text(Path("README.md")), re.MULTILINE)
+    settings = {
+        f"{section}.{key}": "unset" if value is None else f"`{msgspec.json.encode(value).decode()}`"
+        for section, keys in msgspec.to_builtins(Config()).items()
+        for key, value in keys.items()
+    }
+    assert dict(rows) == settings
 
 
 @pytest.mark.parametrize("path", DOCUMENTS, ids=str)

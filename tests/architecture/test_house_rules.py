@@ -125,7 +125,8 @@ def undocumented(tree: ast.Module, known: set[str]) -> list[str]:
     """Public functions and classes without a docstring.
 
     A function needs none where it is at most three lines, a method besides where it implements one
-    of that name that a protocol or base class documents (`known`), a class where it only has fields.
+    of that name that a protocol or base class documents (`known`), a class where it has only
+    fields.
     """
     wrong = []
 
