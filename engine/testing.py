@@ -10,6 +10,8 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+import msgspec
+
 from engine.client import Codec, Detokenizer, Message
 from engine.errors import ContextLengthExceeded, RequestError
 from engine.messages import (
@@ -99,20 +101,32 @@ class FakeEngine:
     """A `Backend` that answers from a script.
 
     reply: the text for a request (default: ``"ok"``); raise a RequestError to fail it.
-    round_seconds: time one token takes. A cancelled request stops before its next token.
-    `seen` records every request, `steps` counts tokens produced per request id.
+    round_seconds: time one token takes; prefill_seconds: one chunk of PREFILL_CHUNK prompt tokens.
+    A cancelled request stops before its next token or chunk.
+    dies_after: fail every reply after that many tokens, like an engine that dies.
+    facts: fields of every `Finished` that have no script of their own, such as ``accepted``.
+    `seen` records every request, `steps` counts tokens produced per request id, `endings` holds
+    the last event of each.
     """
+
+    PREFILL_CHUNK = 64
 
     def __init__(
         self,
         reply: Callable[[GenerateRequest], str] | str = "ok",
         *,
         round_seconds: float = 0.0,
+        prefill_seconds: float = 0.0,
+        dies_after: int | None = None,
+        facts: Mapping[str, Any] | None = None,
         context: int = 4096,
         loading: threading.Event | None = None,
     ) -> None:
         self._reply = reply if callable(reply) else lambda _request: reply
         self._round_seconds = round_seconds
+        self._prefill_seconds = prefill_seconds
+        self._dies_after = dies_after
+        self._facts = dict(facts or {})
         self._context = context
         self._loading = loading
         self._inbox: queue.Queue[GenerateRequest | None] = queue.Queue()
@@ -123,6 +137,7 @@ class FakeEngine:
         self.codec: Codec | None = None
         self.seen: list[GenerateRequest] = []
         self.steps: dict[str, int] = {}
+        self.endings: dict[str, Finished | Failed] = {}
 
     def start(self, emit: Callable[[Event], None], changed: Callable[[], None]) -> None:
         self._emit = emit
@@ -163,7 +178,8 @@ class FakeEngine:
         self._changed()
         while (request := self._inbox.get()) is not None:
             self.seen.append(request)
-            self._emit(self._answer(request))
+            ending = self.endings[request.id] = self._answer(request)
+            self._emit(ending)
         self._state = "stopped"
         self._changed()
 
@@ -178,14 +194,17 @@ class FakeEngine:
             return Failed(
                 id=request.id, code=refused.code, message=refused.message, field=refused.field
             )
-        self._emit(Prefilling(id=request.id, done=prompt, total=prompt, cached=0))
+        reason, done, text = "length", list[int](), ByteDetokenizer()
         limit = min(request.max_tokens or self._context, self._context - prompt)
-        reason, done, text = "length", [], ByteDetokenizer()
         self.steps[request.id] = 0
+        if not self._prefill(request):
+            return self._finished(request, done, "cancelled")
         for token in [*tokens, EOS]:
             if request.id in self._cancelled:
                 reason = "cancelled"
                 break
+            if len(done) == self._dies_after:
+                return Failed(id=request.id, code="engine_error", message="the engine died")
             if self._round_seconds:
                 time.sleep(self._round_seconds)
             done.append(token)
@@ -195,15 +214,31 @@ class FakeEngine:
                 reason = "stop"
             if token == EOS or len(done) == limit:
                 break
-        return Finished(
+        return self._finished(request, done, reason)
+
+    def _prefill(self, request: GenerateRequest) -> bool:
+        """Whether the whole prompt went through before the request was cancelled."""
+        total = len(request.prompt)
+        for done in range(0, total, self.PREFILL_CHUNK):
+            if request.id in self._cancelled:
+                return False
+            if self._prefill_seconds:
+                time.sleep(self._prefill_seconds)
+                self._emit(Prefilling(id=request.id, done=done, total=total, cached=0))
+        self._emit(Prefilling(id=request.id, done=total, total=total, cached=0))
+        return True
+
+    def _finished(self, request: GenerateRequest, done: list[int], reason: str) -> Finished:
+        finished = Finished(
             id=request.id,
             finish_reason=reason,
             tokens=tuple(done),
             token_hash=hashlib.sha256(struct.pack(f"<{len(done)}I", *done)).hexdigest(),
             seed=request.seed or 0,
-            prompt_tokens=prompt,
+            prompt_tokens=len(request.prompt),
             rounds=max(len(done) - 1, 0),
         )
+        return msgspec.structs.replace(finished, **self._facts)
 
 
 def fake_model(context: int = 4096) -> ModelInfo:
