@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from source_tree import text
@@ -60,10 +60,17 @@ def simple_commands(line: str) -> Iterator[list[str]]:
 
 
 def commands(path: Path, program: str) -> list[list[str]]:
-    """Arguments of every call of `program` in a document."""
-    markdown = text(path)
-    lines = [line for block in shell_blocks(markdown) for line in command_lines(block)]
-    lines += inline_commands(markdown)
+    """Arguments of every call of `program` in a document's shell blocks."""
+    lines = [line for block in shell_blocks(text(path)) for line in command_lines(block)]
+    return _calls(lines, program)
+
+
+def mentions(path: Path, program: str) -> list[list[str]]:
+    """Arguments of every call in a document, those that its prose only names included."""
+    return commands(path, program) + _calls(inline_commands(text(path)), program)
+
+
+def _calls(lines: Iterable[str], program: str) -> list[list[str]]:
     return [
         words[1:]
         for line in lines
