@@ -173,6 +173,8 @@ class _Merge:
             if not isinstance(table, dict):
                 raise ConfigError(f"{path}: {section} must be a table: [{section}]", field=section)
             for key, value in table.items():
+                if (section, key) == ("engine", "model") and str(value).startswith("."):
+                    value = str(path.parent / str(value))
                 self.set(section, key, value, f"{path}: [{section}] {key}")
 
     def add_environment(self, environ: Mapping[str, str]) -> None:

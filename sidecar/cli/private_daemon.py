@@ -1,0 +1,57 @@
+"""A daemon inside the process of one verb: ``--local``."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import secrets
+import tempfile
+import threading
+from collections.abc import Iterator
+from concurrent.futures import Future
+
+import msgspec
+
+from engine import engine_client
+from sidecar.config import Config
+from sidecar.daemon import Daemon
+from sidecar.runtime_dir import Address
+from sidecar.services import Services
+
+
+@contextlib.contextmanager
+def private_daemon(config: Config) -> Iterator[Address]:
+    """The same doors as the user's daemon has, but in a folder of their own, on a free port and
+    behind a key that nobody else knows, until the block ends."""
+    with tempfile.TemporaryDirectory(prefix="pillion-") as folder:
+        config = msgspec.structs.replace(
+            config,
+            daemon=msgspec.structs.replace(config.daemon, runtime_dir=folder),
+            http=msgspec.structs.replace(
+                config.http, host="127.0.0.1", port=0, api_key=secrets.token_urlsafe()
+            ),
+        )
+        opened: Future[tuple[asyncio.AbstractEventLoop, Services, Address]] = Future()
+
+        async def serve() -> None:
+            daemon = Daemon(config, engine_client(config.engine))
+            loop = asyncio.get_running_loop()
+            await daemon.run(lambda services, address: opened.set_result((loop, services, address)))
+
+        def run() -> None:
+            try:
+                asyncio.run(serve())
+            except Exception as error:
+                if opened.done():
+                    raise
+                opened.set_exception(error)
+
+        thread = threading.Thread(target=run, name="private-daemon", daemon=True)
+        thread.start()
+        loop, services, address = opened.result()
+        try:
+            yield address
+        finally:
+            with contextlib.suppress(RuntimeError):
+                loop.call_soon_threadsafe(services.shutdown)
+            thread.join()

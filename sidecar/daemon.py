@@ -1,0 +1,262 @@
+"""The process: one engine behind a Unix socket and an HTTP port, from start to clean end."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import errno
+import logging
+import os
+import signal
+import socket
+from collections.abc import Callable, Iterator
+
+import uvicorn
+
+from engine import EngineClient, PillionError
+from sidecar import unix_socket
+from sidecar.config import Config, HttpConfig
+from sidecar.http.app import create_app
+from sidecar.lsp.server import serve_connection
+from sidecar.metrics import version
+from sidecar.runtime_dir import Address, RuntimeDir
+from sidecar.services import Services
+
+log = logging.getLogger(__name__)
+
+# At the end, open requests may finish for this long before the engine ends them.
+DRAIN_SECONDS = 2.0
+# A thread in the middle of reading weights cannot be interrupted; nobody waits longer for it.
+ENGINE_STOP_SECONDS = 10.0
+# What the doors get to write their last answers.
+CLOSE_SECONDS = 3.0
+
+EXIT_OK, EXIT_FAILURE, EXIT_ENGINE = 0, 1, 3
+
+
+class PortError(PillionError):
+    """The HTTP port cannot be had; the message names it and the flag."""
+
+    code = "port"
+
+
+class Daemon:
+    """Owns the process: its sockets, its signals, its lock.
+
+    engine: not started yet. After `run`, `engine_left_running` says whether the engine's thread
+    outlived its time limit, so that only leaving the process ends it.
+    """
+
+    def __init__(self, config: Config, engine: EngineClient) -> None:
+        self._config = config
+        self._engine = engine
+        self._runtime = RuntimeDir.of(config.daemon)
+        self._ending = asyncio.Event()
+        self._connections: set[asyncio.Task[None]] = set()
+        self.engine_left_running = False
+
+    async def run(self, opened: Callable[[Services, Address], None] | None = None) -> int:
+        """Serve until a signal, `Services.shutdown` or the engine's end; return the exit code.
+
+        opened: called once both doors answer, which is before the model is loaded. Raises
+        PillionError where the daemon cannot start: `AlreadyRunning`, `SocketError`, `PortError`.
+        """
+        self._runtime.create()
+        with contextlib.ExitStack() as held:
+            held.enter_context(self._runtime.locked())
+            unix = held.enter_context(unix_socket.bound(self._runtime.socket))
+            tcp = held.enter_context(contextlib.closing(listen(self._config.http)))
+            held.enter_context(self._signals())
+            services = Services(
+                engine=self._engine,
+                config=self._config,
+                shutdown=self._ending.set,
+                socket=str(self._runtime.socket),
+                url=url_of(tcp),
+            )
+            lsp = await self._serve_lsp(unix, services)
+            http = HttpServer(services, self._config.http)
+            http_task = asyncio.create_task(http.serve(sockets=[tcp]), name="http")
+            try:
+                await self._listening(http, http_task)
+                address = self._address(services)
+                self._runtime.write_address(address)
+                held.callback(self._runtime.remove_address)
+                self._engine.start()
+                if opened is not None:
+                    opened(services, address)
+                code = await self._until_over(http_task)
+            finally:
+                await self._close(lsp, http, http_task)
+        return code
+
+    async def _listening(self, http: HttpServer, http_task: asyncio.Task[None]) -> None:
+        up = asyncio.create_task(http.listening.wait())
+        await asyncio.wait({up, http_task}, return_when=asyncio.FIRST_COMPLETED)
+        up.cancel()
+        if http_task.done():
+            await http_task
+
+    def _address(self, services: Services) -> Address:
+        return Address(
+            pid=os.getpid(),
+            socket=services.socket or "",
+            url=services.url or "",
+            version=version(),
+            model=self._config.engine.model,
+            api_key=self._config.http.api_key,
+        )
+
+    async def _serve_lsp(self, listener: socket.socket, services: Services) -> asyncio.Server:
+        def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            task = asyncio.create_task(serve_connection(reader, writer, services), name="lsp")
+            self._connections.add(task)
+            task.add_done_callback(self._connections.discard)
+
+        return await asyncio.start_unix_server(connected, sock=listener)
+
+    @contextlib.contextmanager
+    def _signals(self) -> Iterator[None]:
+        """The first one ends the daemon cleanly, the second at once."""
+        loop = asyncio.get_running_loop()
+        wanted = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+        def received(number: signal.Signals) -> None:
+            if self._ending.is_set():
+                os._exit(128 + number)
+            log.info("%s: stopping", number.name)
+            self._ending.set()
+
+        for number in wanted:
+            loop.add_signal_handler(number, received, number)
+        try:
+            yield
+        finally:
+            for number in wanted:
+                loop.remove_signal_handler(number)
+
+    async def _until_over(self, http: asyncio.Task[None]) -> int:
+        ending = asyncio.create_task(self._ending.wait())
+        engine = asyncio.create_task(self._engine_over())
+        try:
+            await asyncio.wait({ending, engine, http}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            ending.cancel()
+            engine.cancel()
+        if self._ending.is_set():
+            return EXIT_OK
+        self._ending.set()
+        if engine.done():
+            return EXIT_ENGINE
+        log.error("the HTTP door ended by itself: %s", http.exception())
+        return EXIT_FAILURE
+
+    async def _engine_over(self) -> None:
+        """Return when the engine failed or stopped without being asked to; say why."""
+        was_ready = False
+        while (status := self._engine.status()).state in ("loading", "ready"):
+            was_ready = was_ready or status.state == "ready"
+            await self._engine.changed()
+        if was_ready:
+            log.error("the engine died: %s; start the daemon again", status.detail)
+        else:
+            log.error(
+                "%s could not be loaded: %s; `pillion models` lists what can be, "
+                "`pillion doctor` checks this machine",
+                self._config.engine.model,
+                status.detail,
+            )
+
+    async def _close(
+        self, lsp: asyncio.Server, http: HttpServer, http_task: asyncio.Task[None]
+    ) -> None:
+        """Take no more clients, let open requests end, then the engine, then the connections."""
+        lsp.close()
+        http.should_exit = True
+        await self._drained(DRAIN_SECONDS)
+        try:
+            await asyncio.wait_for(self._engine.stop(), ENGINE_STOP_SECONDS)
+        except TimeoutError:
+            self.engine_left_running = True
+            log.warning("the engine did not stop within %.0f s", ENGINE_STOP_SECONDS)
+        await self._drained(CLOSE_SECONDS)
+        # The doors have the endings now; writing them takes a few turns of the loop.
+        await asyncio.sleep(0.05)
+        for connection in self._connections:
+            connection.cancel()
+        await asyncio.wait({http_task, *self._connections}, timeout=CLOSE_SECONDS)
+        http_task.cancel()
+        await asyncio.gather(http_task, return_exceptions=True)
+
+    async def _drained(self, seconds: float) -> None:
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                while self._engine.open_requests:  # noqa: ASYNC110 - briefly, at the very end
+                    await asyncio.sleep(0.02)
+
+
+class HttpServer(uvicorn.Server):
+    """uvicorn on our loop and our listener; the signals stay the daemon's."""
+
+    def __init__(self, services: Services, config: HttpConfig) -> None:
+        super().__init__(
+            uvicorn.Config(
+                create_app(services),
+                http="h11",
+                ws="none",
+                loop="none",
+                log_config=None,
+                access_log=False,
+                server_header=False,
+                proxy_headers=False,
+                h11_max_incomplete_event_size=config.max_header_bytes,
+                timeout_graceful_shutdown=round(DRAIN_SECONDS + ENGINE_STOP_SECONDS),
+            )
+        )
+        self.listening = asyncio.Event()
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        self.listening.set()
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+
+def listen(config: HttpConfig) -> socket.socket:
+    """A bound, listening TCP socket. Raises PortError."""
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(
+            config.host, config.port, type=socket.SOCK_STREAM
+        )[0]
+    except OSError as error:
+        raise PortError(
+            f"{config.host} is not an address here ({error.strerror}); correct [http] host (--host)"
+        ) from None
+    listener = socket.socket(family, kind, protocol)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind(address)
+        listener.listen(128)
+    except OSError as error:
+        listener.close()
+        why = (
+            "is taken by another program"
+            if error.errno == errno.EADDRINUSE
+            else f"cannot be used: {error.strerror}"
+        )
+        raise PortError(
+            f"port {config.port} on {config.host} {why}; choose another with --port "
+            "(0 picks a free one) or [http] port"
+        ) from None
+    listener.setblocking(False)
+    return listener
+
+
+def url_of(listener: socket.socket) -> str:
+    """``http://host:port`` at which this machine reaches the listener."""
+    host, port = listener.getsockname()[:2]
+    if host in ("0.0.0.0", "::"):
+        host = "127.0.0.1" if host == "0.0.0.0" else "::1"
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
