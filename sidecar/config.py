@@ -8,7 +8,7 @@ import os
 import tomllib
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 from msgspec import Struct
@@ -43,7 +43,7 @@ class CompletionConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
     max_tokens: int = 96
     prompt_tokens: int = 1536
-    multiline: str = "auto"
+    multiline: Literal["auto", "never", "always"] = "auto"
 
 
 class ChatConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

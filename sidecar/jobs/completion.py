@@ -1,0 +1,117 @@
+"""Fill the gap at a cursor: what inline completion, `pillion/complete` and the CLI ask for."""
+
+from __future__ import annotations
+
+from msgspec import Struct
+
+from engine import (
+    Chunk,
+    EngineClient,
+    Failed,
+    Finished,
+    GenerateRequest,
+    Priority,
+    Sampling,
+    error_of,
+)
+from sidecar.config import CompletionConfig
+from sidecar.jobs.suggestion import Ending, Gap, Multiline, settle
+
+# Code has 3 to 4 characters a token; runs of indentation have many more.
+_CHARACTERS_PER_TOKEN = 12
+
+
+class CompletionRequest(Struct, frozen=True, kw_only=True):
+    """prefix / suffix: the text up to and from the cursor. path: as the model should see it.
+    max_tokens / multiline: the configuration's where None."""
+
+    prefix: str
+    suffix: str = ""
+    path: str | None = None
+    max_tokens: int | None = None
+    multiline: Multiline | None = None
+    sampling: Sampling = Sampling()
+    seed: int | None = None
+    draft: bool = True
+    session: str | None = None
+
+
+class Completion(Struct, frozen=True, kw_only=True):
+    """text: what to insert at the cursor; empty when there is nothing worth showing.
+    finish_reason: ``stop`` (the model's end, or the block's) or ``length``.
+    finished: the engine's account; None when it was not waited for."""
+
+    text: str
+    finish_reason: Ending
+    finished: Finished | None = None
+
+
+def reach(config: CompletionConfig) -> int:
+    """How many characters on each side of the cursor can matter to a prompt."""
+    return config.prompt_tokens * _CHARACTERS_PER_TOKEN
+
+
+async def complete(
+    engine: EngineClient,
+    config: CompletionConfig,
+    request: CompletionRequest,
+    *,
+    account: bool = True,
+) -> Completion:
+    """Complete at the cursor. The engine is told to stop as soon as the text is decided.
+
+    account: wait for the engine's own ending too (at most one more round) and return it.
+    Raises NotReady, RequestError or EngineError. Cancelling the task cancels the engine's work.
+    """
+    prefix, suffix = request.prefix[-reach(config) :], request.suffix[: reach(config)]
+    gap = Gap(prefix, suffix, request.multiline or config.multiline)
+    max_tokens = request.max_tokens or config.max_tokens
+    prompt = await engine.fill_in_middle(
+        _with_newlines(prefix),
+        _with_newlines(suffix),
+        path=request.path,
+        limit=_prompt_budget(engine, config, max_tokens),
+    )
+    generate = GenerateRequest(
+        id=engine.new_id("complete"),
+        prompt=prompt.tokens,
+        max_tokens=max_tokens,
+        sampling=request.sampling,
+        seed=request.seed,
+        stop_token_ids=prompt.stop_token_ids,
+        must_start_with=prompt.must_start_with,
+        boundaries=prompt.boundaries,
+        draft=request.draft,
+        priority=Priority.INTERACTIVE,
+        session=request.session,
+    )
+    text, settled = "", settle("", gap)
+    async with engine.generate(generate) as reply:
+        async for event in reply:
+            if isinstance(event, Chunk) and event.text and not settled.decided:
+                text += event.text
+                settled = settle(text, gap)
+                if settled.decided:
+                    reply.cancel()
+                    if not account:
+                        return Completion(text=settled.text, finish_reason="stop")
+            elif isinstance(event, Failed):
+                raise error_of(event)
+            elif isinstance(event, Finished):
+                ending: Ending = "stop"
+                if not settled.decided:
+                    ending = "length" if event.finish_reason == "length" else "stop"
+                    settled = settle(text, gap, ending)
+                return Completion(text=settled.text, finish_reason=ending, finished=event)
+    raise AssertionError("a reply ends with Finished or Failed")
+
+
+def _prompt_budget(engine: EngineClient, config: CompletionConfig, max_tokens: int) -> int:
+    model = engine.status().model
+    room = model.context - max_tokens if model is not None else config.prompt_tokens
+    return max(min(config.prompt_tokens, room), 1)
+
+
+def _with_newlines(text: str) -> str:
+    r"""Models are trained on ``\n``; the suggestion gets the document's line ends back."""
+    return text.replace("\r\n", "\n").replace("\r", "\n")

@@ -1,0 +1,270 @@
+"""Which part of a model's reply is worth showing at the cursor. Pure.
+
+A reply is judged a whole line at a time, so the verdict on the lines so far never changes when more
+text arrives: that is what lets a completion stop the engine as soon as its end is decided.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Literal, NamedTuple
+
+Ending = Literal["stop", "length"]
+Multiline = Literal["auto", "never", "always"]
+
+MAX_LINES = 16
+_LOOPS = 3
+_LONGEST_CYCLE = 4
+_LONG_LOOP = 60
+
+_PAIRS = {")": "(", "]": "[", "}": "{"}
+_CLOSERS = re.compile(r"""[\s)\]}>"'`;,:]*""")
+_OPENS_BLOCK = re.compile(r"(?:[:{(\[,]|=>|->|\b(?:do|then|else|begin))\s*$")
+_GOES_ON = re.compile(r"\s*(?:[)\]}]|(?:end|else|elif|except|finally|catch|case)\b)")
+_CLOSES_ONLY = re.compile(r"\s*(?:[)\]}]+|end\b)[\s;,)]*$")
+_COMMENT = re.compile(r"\s*(?:#|//|--)")
+_STRING = re.compile(r"""(["'`])(?:\\.|(?!\1).)*\1""")
+_CONTROL = re.compile(
+    r"<\|\w+\|>|<｜[^｜\n]+｜>|<(?:fim_(?:prefix|suffix|middle|pad)|file_sep|repo_name|reponame)>"
+)
+_ONE_LINE_LOOP = re.compile(r"(.{1,40}?)\1{5,}")
+_TOKEN = re.compile(r"\w+|[^\w\s]+")
+
+
+class Settled(NamedTuple):
+    """text: what to insert. decided: no further reply text can change it."""
+
+    text: str
+    decided: bool
+
+
+@dataclass(frozen=True)
+class Gap:
+    """The place a suggestion fills. `prefix` ends and `suffix` begins at the cursor.
+
+    multiline: ``auto`` takes a whole block where the cursor's line is blank or the completed line
+    opens one, and else the one line; text other than closers right of the cursor always means one.
+    """
+
+    prefix: str
+    suffix: str
+    multiline: Multiline = "auto"
+
+    @cached_property
+    def before(self) -> str:
+        """The cursor's line, left of the cursor."""
+        return re.split(r"[\r\n]", self.prefix[-4096:])[-1]
+
+    @cached_property
+    def rest(self) -> str:
+        """The cursor's line, right of the cursor."""
+        return re.split(r"[\r\n]", self.suffix, maxsplit=1)[0]
+
+    @cached_property
+    def next_line(self) -> str | None:
+        """The first line below the cursor's that is not blank."""
+        below = self.suffix[len(self.rest) :]
+        found = re.search(r"[^\r\n]*\S[^\r\n]*", below)
+        return found[0] if found else None
+
+    @cached_property
+    def newline(self) -> str:
+        """The line end this place of the document uses."""
+        above = re.findall(r"\r\n|\n|\r", self.prefix[-4096:])
+        found = above[-1:] or re.findall(r"\r\n|\n|\r", self.suffix[:4096])[:1]
+        return found[0] if found else "\n"
+
+    def spans_lines(self, first_line: str) -> bool:
+        """Whether a suggestion that starts with `first_line` may go on below it."""
+        if self.multiline == "never" or not _CLOSERS.fullmatch(self.rest):
+            return False
+        if self.multiline == "always" or not self.before.strip():
+            return True
+        if self.rest.strip() and not first_line.strip():
+            return _OPENS_BLOCK.search(self.before) is not None
+        whole = self.before + first_line
+        if _COMMENT.match(whole):
+            return False
+        if _open_brackets(whole + self.rest):
+            return True
+        return not self.rest.strip() and _OPENS_BLOCK.search(whole) is not None
+
+
+def settle(reply: str, gap: Gap, ending: Ending | None = None) -> Settled:
+    """What of `reply` to insert at `gap`.
+
+    ending: why the reply ended; None while more of it may come. The text uses the gap's line
+    ends; it never repeats what follows the cursor, spells no control token, and is empty rather
+    than blank.
+    """
+    reply = reply.replace("\r\n", "\n").rstrip("\r").replace("\r", "\n")
+    if control := _CONTROL.search(reply):
+        reply, ending = reply[: control.start()], "stop"
+    if ending == "length":
+        # The last character may have been cut in two.
+        reply = reply.rstrip("\ufffd")
+    lines = reply.split("\n")
+    if ending is None or (ending == "length" and len(lines) > 1):
+        # The last line is not whole: not yet, or never.
+        lines.pop()
+    kept, over = _keep(lines, gap)
+    return Settled(_finish("\n".join(kept), gap), over or ending is not None)
+
+
+def _keep(lines: list[str], gap: Gap) -> tuple[list[str], bool]:
+    """The leading lines that belong to the suggestion, and whether its end was among `lines`."""
+    fenced = bool(lines) and lines[0].lstrip().startswith("```") and "```" not in gap.prefix
+    if fenced:
+        # A chat-tuned model wraps code in Markdown.
+        lines = lines[1:]
+    spans = bool(lines) and gap.spans_lines(lines[0])
+    kept: list[str] = []
+    for line in lines:
+        if (fenced and line.strip() == "```") or _repeats_next_line(line, kept, gap):
+            return kept, True
+        repeat = _start_of_rest(line, kept, gap)
+        if repeat is not None:
+            return [*kept, line[:repeat]], True
+        if kept and _leaves_block(line, kept, gap):
+            return kept, True
+        kept.append(line)
+        if (once := _without_loop(kept, gap)) is not None:
+            return once, True
+        if not spans or len(kept) == MAX_LINES or _closes_block(kept, gap):
+            return kept, True
+    return kept, False
+
+
+def _finish(text: str, gap: Gap) -> str:
+    if not text.strip():
+        return ""
+    if gap.before.strip() and gap.before[-1] in " \t":
+        text = text.lstrip(" \t")
+    if not gap.rest.strip() or gap.rest[0] in " \t":
+        text = text.rstrip()
+    return text.replace("\n", gap.newline)
+
+
+def _indent(line: str) -> int:
+    return len(line.expandtabs(8)) - len(line.expandtabs(8).lstrip())
+
+
+def _whole_lines(kept: list[str], gap: Gap) -> Iterator[str]:
+    """`kept` as it will stand in the document, blank lines left out."""
+    for index, line in enumerate(kept):
+        whole = line if index else gap.before + line
+        if whole.strip():
+            yield whole
+
+
+def _leaves_block(line: str, kept: list[str], gap: Gap) -> bool:
+    """Whether the block that the suggestion fills ends before `line`."""
+    above = list(_whole_lines(kept, gap))
+    if not line.strip():
+        return bool(above) and len(kept) > 1 and not kept[-1].strip()
+    if not above:
+        return _indent(line) < _indent(gap.before)
+    if len(kept) > 1 and not kept[-1].strip() and _indent(line) < _indent(above[-1]):
+        return True
+    base = _indent(above[0])
+    if _opened(kept, gap) and _indent(line) == base:
+        return not _GOES_ON.match(line)
+    return _indent(line) < base
+
+
+def _closes_block(kept: list[str], gap: Gap) -> bool:
+    """Whether the last line is the bracket or ``end`` of the block the first line opened."""
+    if len(kept) < 2 or not _opened(kept, gap) or not _CLOSES_ONLY.match(kept[-1]):
+        return False
+    return _indent(kept[-1]) == _indent(next(_whole_lines(kept, gap)))
+
+
+def _opened(kept: list[str], gap: Gap) -> bool:
+    """Whether the suggestion fills a block its own first line opened, rather than lines of one
+    that was open already."""
+    return bool(gap.before.strip()) and gap.spans_lines(kept[0]) and gap.multiline == "auto"
+
+
+def _repeats_next_line(line: str, kept: list[str], gap: Gap) -> bool:
+    if gap.next_line is None or not line.strip():
+        return False
+    whole = line if kept else gap.before + line + gap.rest
+    same = "".join(whole.split()) == "".join(gap.next_line.split())
+    return same and _indent(whole) == _indent(gap.next_line)
+
+
+def _start_of_rest(line: str, kept: list[str], gap: Gap) -> int | None:
+    """Where `line` begins to repeat the text right of the cursor, if it does."""
+    rest = gap.rest.strip()
+    if not rest:
+        return None
+    if _CLOSERS.fullmatch(rest):
+        return _start_of_closers(line, "\n".join(kept), rest)
+    left = line if kept else gap.before + line
+    for token in reversed(list(_TOKEN.finditer(rest))):
+        start = _tail_start(line, rest[: token.end()])
+        if start is None:
+            continue
+        at = len(left) - len(line) + start
+        splits_word = at > 0 and left[at - 1].isalnum() and rest[0].isalnum()
+        if not splits_word:
+            return start
+    return None
+
+
+def _start_of_closers(line: str, above: str, rest: str) -> int | None:
+    """Closers repeat `rest` only if nothing in the suggestion itself was open for them."""
+    start = _tail_start(line, rest)
+    if start is not None and not _open_brackets(above + line[:start]):
+        return start
+    bracket = next((char for char in rest if char in _PAIRS), None)
+    if bracket is None:
+        return None
+    lead = rest[: rest.index(bracket)]
+    for found in re.finditer(re.escape(bracket), line):
+        at = found.start()
+        unmatched = not _open_brackets(above + line[:at])
+        if unmatched and line[:at].endswith(lead) and not _open_brackets(line[at + 1 :]):
+            return at - len(lead)
+    return None
+
+
+def _tail_start(line: str, tail: str) -> int | None:
+    """Where `line` ends with `tail`, whitespace aside."""
+    at = len(line)
+    for char in reversed("".join(tail.split())):
+        while at > 0 and line[at - 1].isspace():
+            at -= 1
+        if at == 0 or line[at - 1] != char:
+            return None
+        at -= 1
+    return at
+
+
+def _open_brackets(text: str) -> int:
+    """How many brackets are open at the end of `text`, strings aside."""
+    stack: list[str] = []
+    for char in _STRING.sub("", text):
+        if char in "([{":
+            stack.append(char)
+        elif stack and stack[-1] == _PAIRS.get(char):
+            stack.pop()
+    return len(stack)
+
+
+def _without_loop(kept: list[str], gap: Gap) -> list[str] | None:
+    """The lines with their last loop run once, if they end in one."""
+    whole = [gap.before + kept[0], *kept[1:]]
+    for period in range(1, _LONGEST_CYCLE + 1):
+        tail = whole[-_LOOPS * period :]
+        once = tail[:period]
+        if any(line.strip() for line in once) and tail == once * _LOOPS:
+            return kept[: len(kept) - (_LOOPS - 1) * period]
+    loop = _ONE_LINE_LOOP.search(kept[-1])
+    # Rulers and indentation repeat too; a loop repeats words.
+    if loop and len(loop[0]) >= _LONG_LOOP and any(char.isalnum() for char in loop[1]):
+        return [*kept[:-1], kept[-1][: loop.end(1)]]
+    return None

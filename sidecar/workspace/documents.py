@@ -1,0 +1,145 @@
+"""The documents one client has open: immutable snapshots, kept in step by its changes.
+
+Nothing here reads a disk: what the client did not open is not known.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from msgspec import Struct
+
+from sidecar.workspace.positions import (
+    Encoding,
+    Position,
+    Range,
+    column_of,
+    split_lines,
+    without_end,
+)
+
+log = logging.getLogger(__name__)
+
+
+class Change(Struct, frozen=True):
+    """`text` replaces `range`, or the whole document where there is no range."""
+
+    text: str
+    range: Range | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Document:
+    """One version of one open document. `lines` keep their ends (see `split_lines`)."""
+
+    uri: str
+    version: int
+    language: str
+    lines: tuple[str, ...]
+
+    @classmethod
+    def of(cls, text: str, *, uri: str = "", version: int = 0, language: str = "") -> Document:
+        return cls(uri, version, language, split_lines(text))
+
+    @property
+    def text(self) -> str:
+        return "".join(self.lines)
+
+    def locate(self, position: Position, encoding: Encoding) -> tuple[int, int]:
+        """(line, code point) of `position`, clamped into the document."""
+        if position.line >= len(self.lines):
+            return len(self.lines) - 1, len(without_end(self.lines[-1]))
+        line = without_end(self.lines[position.line])
+        return position.line, column_of(line, position.character, encoding)
+
+    def before(self, line: int, column: int, reach: int) -> str:
+        """The text that ends at (line, column): whole lines, at least `reach` code points or to
+        the document's start, and never more of one long line than `reach`."""
+        parts = [self.lines[line][:column][-reach:]]
+        have = len(parts[0])
+        while line > 0 and have < reach:
+            line -= 1
+            parts.append(self.lines[line][-reach:])
+            have += len(parts[-1])
+        return "".join(reversed(parts))
+
+    def after(self, line: int, column: int, reach: int) -> str:
+        """The text that starts at (line, column), bounded like `before`."""
+        parts = [self.lines[line][column:][:reach]]
+        have = len(parts[0])
+        while line + 1 < len(self.lines) and have < reach:
+            line += 1
+            parts.append(self.lines[line][:reach])
+            have += len(parts[-1])
+        return "".join(parts)
+
+    def changed(self, change: Change, encoding: Encoding) -> Document:
+        """This document after `change`, with the same version."""
+        if change.range is None:
+            return replace(self, lines=split_lines(change.text))
+        first, last = sorted(
+            (self.locate(change.range.start, encoding), self.locate(change.range.end, encoding))
+        )
+        start, end = first[0], last[0] + 1
+        middle = self.lines[start][: first[1]] + change.text + self.lines[last[0]][last[1] :]
+        # A \r and a \n that the change brings together are one line end.
+        if start > 0 and middle.startswith("\n") and self.lines[start - 1].endswith("\r"):
+            start -= 1
+            middle = self.lines[start] + middle
+        # A middle that ends a line takes the place of whole lines; otherwise it is the last one.
+        spliced = split_lines(middle)
+        if end < len(self.lines):
+            if middle.endswith("\r") and self.lines[end].startswith("\n"):
+                spliced = split_lines(middle + self.lines[end])
+                end += 1
+            if spliced[-1] == "" and end < len(self.lines):
+                spliced = spliced[:-1]
+        return replace(self, lines=self.lines[:start] + spliced + self.lines[end:])
+
+
+class Documents:
+    """What one client has open. Broken synchronisation is logged and ignored, never raised."""
+
+    def __init__(self) -> None:
+        self._open: dict[str, Document] = {}
+
+    def __iter__(self) -> Iterator[Document]:
+        return iter(self._open.values())
+
+    def get(self, uri: str) -> Document | None:
+        """The snapshot of an open document; None for everything else."""
+        return self._open.get(uri)
+
+    def open(self, uri: str, language: str, version: int, text: str) -> None:
+        if uri in self._open:
+            log.warning("%s was opened twice; taking the second text", uri)
+        self._open[uri] = Document(uri, version, language, split_lines(text))
+
+    def change(
+        self, uri: str, version: int | None, changes: Sequence[Change], encoding: Encoding
+    ) -> bool:
+        """Apply `changes` in order. Returns whether the document moved."""
+        document = self._open.get(uri)
+        if document is None:
+            log.warning("a change to %s, which is not open, was ignored", uri)
+            return False
+        if version is None:
+            version = document.version + 1
+        if version < document.version:
+            log.warning(
+                "a change of %s to version %d after version %d was ignored",
+                uri,
+                version,
+                document.version,
+            )
+            return False
+        for change in changes:
+            document = document.changed(change, encoding)
+        self._open[uri] = replace(document, version=version)
+        return True
+
+    def close(self, uri: str) -> None:
+        if self._open.pop(uri, None) is None:
+            log.warning("%s was closed but is not open", uri)
