@@ -33,7 +33,7 @@ def test_make_targets_exist(path: Path) -> None:
 
 def test_every_make_target_is_explained() -> None:
     explained = {
-        word for arguments in commands(Path("CONTRIBUTING.md"), "make") for word in arguments
+        word for arguments in mentions(Path("CONTRIBUTING.md"), "make") for word in arguments
     }
     assert make_targets() - {"help"} <= explained
 
