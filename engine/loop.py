@@ -9,16 +9,18 @@ from __future__ import annotations
 import secrets
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Protocol
 
 import mlx.core as mx
 import msgspec
 
 from engine.audit import Audit
+from engine.client import Codec
 from engine.decoding.autoregressive import autoregressive, choose_rows, commit
 from engine.decoding.sampling import History
 from engine.decoding.speculative import speculative
 from engine.drafters.copy import CopyDrafter
+from engine.drafters.drafter import Drafter
 from engine.errors import ContextLengthExceeded, PillionError, RequestError
 from engine.messages import (
     EngineOptions,
@@ -42,8 +44,14 @@ from engine.prefix_cache.snapshot import (
 from engine.scheduler import Scheduler
 from engine.sequence import SequenceState
 from engine.targets.target import Target
-from engine.text.codec import TextCodec
 from engine.text.healing import Healing
+
+
+class Vocabulary(Codec, Protocol):
+    """A codec that also knows how its tokens are spelled."""
+
+    def token_bytes(self) -> list[bytes]:
+        """The bytes of every token id; empty for control tokens."""
 
 
 class DecodingLoop:
@@ -53,7 +61,7 @@ class DecodingLoop:
     def __init__(
         self,
         target: Target,
-        codec: TextCodec,
+        codec: Vocabulary,
         info: ModelInfo,
         options: EngineOptions,
         exactness: Exactness,
@@ -73,6 +81,7 @@ class DecodingLoop:
         self._scheduler = Scheduler(options.max_active, options.max_queue)
         self._sequences: dict[str, SequenceState] = {}
         self._healing: Healing | None = None
+        self.new_drafter: Callable[[], Drafter] = CopyDrafter
         self._drafting = options.draft != "none" and width > 1
         self.totals = Totals()
         self.audit = Audit()
@@ -126,7 +135,7 @@ class DecodingLoop:
             end_ids=(*self._info.eos_token_ids, *request.stop_token_ids),
             limit=min(request.max_tokens or room, room),
             seed=request.seed if request.seed is not None else secrets.randbits(63),
-            drafter=CopyDrafter() if drafting else None,
+            drafter=self.new_drafter() if drafting else None,
             token_bytes=self._healing.token_bytes if self._healing else (),
         )
         if request.sampling.penalised:

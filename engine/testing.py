@@ -67,6 +67,10 @@ class ByteCodec:
     def detokenizer(self) -> Detokenizer:
         return ByteDetokenizer()
 
+    def token_bytes(self) -> list[bytes]:
+        """The bytes of every id; control tokens have none."""
+        return [bytes([t]) if t < 256 else b"" for t in range(TURN + 1)]
+
     def chat(
         self,
         messages: Sequence[Message],
@@ -95,6 +99,23 @@ class ByteCodec:
             tokens=(FIM_PREFIX, *before, FIM_SUFFIX, *after, FIM_MIDDLE),
             stop_token_ids=(EOS,),
         )
+
+
+class ScriptedDrafter:
+    """Proposes what a script says comes next, right or wrong. script: the whole text, prompt
+    included."""
+
+    name = "scripted"
+
+    def __init__(self, script: Sequence[int]) -> None:
+        self._script = list(script)
+        self._committed = 0
+
+    def propose(self, limit: int) -> list[int]:
+        return self._script[self._committed : self._committed + limit]
+
+    def commit(self, tokens: Sequence[int]) -> None:
+        self._committed += len(tokens)
 
 
 class FakeEngine:

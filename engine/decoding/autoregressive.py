@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import mlx.core as mx
+import numpy as np
 
 from engine.decoding.sampling import choose, margins
 from engine.decoding.verify import commit_run
@@ -36,8 +37,8 @@ def choose_rows(
     if sequence.request.margins:
         gaps = margins(*arguments)
         mx.eval(chosen, gaps)
-        sequence.margins += gaps.tolist()
-    return [int(token) for token in chosen.tolist()]
+        sequence.margins += np.array(gaps).tolist()
+    return [int(token) for token in np.array(chosen)]
 
 
 def commit(sequence: SequenceState, drafts: Sequence[int], chosen: Sequence[int]) -> int:

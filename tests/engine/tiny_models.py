@@ -16,7 +16,7 @@ COMMON = {
     "num_key_value_heads": 2,
     "head_dim": 16,
     "rms_norm_eps": 1e-6,
-    "vocab_size": 96,
+    "vocab_size": 261,
     "max_position_embeddings": 512,
     "rope_theta": 10000.0,
     "tie_word_embeddings": True,
