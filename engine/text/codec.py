@@ -1,0 +1,259 @@
+"""Text to token ids and back, for any model folder with a fast tokenizer."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from engine.client import Detokenizer, Message
+from engine.errors import ModelError, RequestError
+from engine.messages import RenderedPrompt
+from engine.text.chat_template import ChatTemplate
+from engine.text.conversation import conversation, plain, tool_definitions
+from engine.text.detokenizer import ByteStreamDetokenizer, WindowDetokenizer
+from engine.text.fill_in_middle import FillInMiddle
+from engine.text.vocabulary import END_TOKENS, Vocabulary
+
+# Ends of messages that get a boundary; older ones are in the cache already, or will not be.
+MAX_BOUNDARIES = 32
+SPECIAL_NAMES = ("bos_token", "eos_token", "unk_token", "pad_token", "sep_token", "cls_token")
+
+
+class TextCodec:
+    """Implements `engine.client.Codec`. Thread-safe: it keeps no state between calls.
+
+    path: folder with tokenizer.json, tokenizer_config.json and, where there are, config.json,
+    generation_config.json and chat_template.jinja. Raises ModelError naming file and key.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._settings = read_json(path / "tokenizer_config.json")
+        source = _tokenizer_source(path)
+        try:
+            self.vocabulary = Vocabulary(source)
+        except (ValueError, KeyError, TypeError, msgspec.MsgspecError) as error:
+            raise ModelError(f"{path / 'tokenizer.json'}: {error}") from error
+        except Exception as error:
+            # The tokenizers library raises bare exceptions for files that it does not understand.
+            raise ModelError(f"{path / 'tokenizer.json'}: {error}") from error
+        self._seals = self.vocabulary.seals
+        self._infill = FillInMiddle(self.vocabulary)
+        self._templates = {
+            name: ChatTemplate(
+                text, where=f"{path}: chat_template", variables=self._variables, seals=self._seals
+            )
+            for name, text in _chat_templates(path, self._settings).items()
+        }
+
+    @property
+    def vocab_size(self) -> int:
+        """Ids that the tokenizer knows; a model's logits may be padded beyond it."""
+        return self.vocabulary.size
+
+    @property
+    def has_chat_template(self) -> bool:
+        return bool(self._templates)
+
+    @property
+    def has_fim(self) -> bool:
+        return bool(self._infill.markers)
+
+    @property
+    def control_ids(self) -> frozenset[int]:
+        """Ids that only a template, or the model itself, may write."""
+        return self.vocabulary.control_ids
+
+    @functools.cached_property
+    def eos_token_ids(self) -> frozenset[int]:
+        """Ids that end a reply: those the model's files name, and the well-known turn ends."""
+        ids = set(self.vocabulary.find(*END_TOKENS))
+        config = read_json(self._path / "config.json")
+        generation = read_json(self._path / "generation_config.json")
+        for values in (generation, config, config.get("text_config") or {}):
+            named = values.get("eos_token_id")
+            ids |= set(named if isinstance(named, list) else [named]) - {None}
+        if "eos_token" in self._variables:
+            ids |= set(self.vocabulary.find(self._variables["eos_token"]))
+        return frozenset(ids)
+
+    @functools.cached_property
+    def _variables(self) -> dict[str, str]:
+        """The tokenizer's named special tokens, which a template may write."""
+        legacy = read_json(self._path / "special_tokens_map.json")
+        found = {}
+        for name in SPECIAL_NAMES:
+            token = self._settings.get(name) or legacy.get(name)
+            text = token.get("content") if isinstance(token, Mapping) else token
+            if isinstance(text, str):
+                found[name] = text
+        return found
+
+    def encode(self, text: str, *, control: bool = False) -> list[int]:
+        """See `Codec.encode`. With `control` the tokenizer also adds its own BOS, if it has one,
+        unless the text spells it: this is a raw prompt, and models expect it there."""
+        text = plain(text, "text")
+        if not control:
+            return self.vocabulary.encode_sealed(text)
+        ids: list[int] = self.vocabulary.tokenizer.encode(text, add_special_tokens=False).ids
+        begin = self.vocabulary.begin
+        return ids if tuple(ids[: len(begin)]) == begin else [*begin, *ids]
+
+    def decode(self, tokens: Sequence[int]) -> str:
+        """The text of `tokens`; turn, FIM, end, pad and mask tokens have none."""
+        detokenizer = self.detokenizer()
+        return "".join([*map(detokenizer.add, tokens), detokenizer.finish()])
+
+    def detokenizer(self) -> Detokenizer:
+        table = self.vocabulary.byte_table
+        if table is None:
+            return WindowDetokenizer(self._decode_plainly)
+        return ByteStreamDetokenizer(table, strip=self.vocabulary.strips_first_space)
+
+    def _decode_plainly(self, tokens: Sequence[int]) -> str:
+        shown = [token for token in tokens if token not in self.vocabulary.silent_ids]
+        text: str = self.vocabulary.tokenizer.decode(shown, skip_special_tokens=False)
+        return text
+
+    def token_bytes(self) -> list[bytes]:
+        """UTF-8 bytes of each id, ``b""`` for every control token (also those with text)."""
+        return self._token_bytes
+
+    @functools.cached_property
+    def _token_bytes(self) -> list[bytes]:
+        table = self.vocabulary.byte_table
+        if table is None:
+            table = [self._decode_plainly([token]).encode() for token in range(self.vocab_size)]
+        return [b"" if token in self.control_ids else text for token, text in enumerate(table)]
+
+    def fill_in_middle(
+        self, prefix: str, suffix: str, *, path: str | None = None, limit: int | None = None
+    ) -> RenderedPrompt:
+        """See `Codec.fill_in_middle`. `path` is not put into the prompt: the built-in model was
+        not trained with it, and a name in the wrong form costs more than it tells."""
+        return self._infill.prompt(plain(prefix, "prefix"), plain(suffix, "suffix"), limit)
+
+    def chat(
+        self,
+        messages: Sequence[Message],
+        *,
+        tools: Sequence[Message] | None = None,
+        template: Mapping[str, Any] | None = None,
+    ) -> RenderedPrompt:
+        """See `Codec.chat`. The text of messages and tools never becomes a control token."""
+        chosen = self._template_for(tools)
+        turns = conversation(messages, developer=chosen.knows_developer)
+        defined = tool_definitions(tools)
+        variables = plain(dict(template or {}), "chat_template_kwargs")
+        for name in ("messages", "tools"):
+            if name in variables:
+                raise RequestError(
+                    f"chat_template_kwargs must not set {name}", field="chat_template_kwargs"
+                )
+
+        def render(part: list[dict[str, Any]], reply: bool) -> str:
+            return chosen.render(part, defined, variables, reply=reply)
+
+        sealed = render(turns, True)
+        tokens = self.vocabulary.encode_sealed(sealed)
+        if not tokens:
+            raise RequestError("the chat template rendered nothing", field="messages")
+        ends = [index + 1 for index, token in enumerate(tokens) if token in self.control_ids]
+        seals = {self._seals.count(shared) for shared in _stable_prefixes(turns, sealed, render)}
+        return RenderedPrompt(
+            tokens=tuple(tokens),
+            boundaries=tuple(sorted(ends[count - 1] for count in seals if count)),
+        )
+
+    def _template_for(self, tools: Sequence[Message] | None) -> ChatTemplate:
+        if not self._templates:
+            raise RequestError(
+                "this model has no chat template; use /v1/completions", field="messages"
+            )
+        if tools and "tool_use" in self._templates:
+            return self._templates["tool_use"]
+        return self._templates.get("default") or next(iter(self._templates.values()))
+
+
+def _stable_prefixes(turns: list[dict[str, Any]], sealed: str, render: Any) -> list[str]:
+    """Starts of `sealed` that a longer conversation with the same first messages shares.
+
+    A template may show a message differently once another follows (it drops old reasoning, it
+    opens a reply), so what the first k messages share is measured against a rendering in which
+    one more follows. Cut at its last seal, such a prefix also has its own token ids: tokenizers
+    split there first.
+    """
+    lead = next((index for index, turn in enumerate(turns) if turn["role"] != "system"), len(turns))
+    prefixes = []
+    for count in {lead, *range(max(lead + 1, len(turns) - MAX_BOUNDARIES + 1), len(turns) + 1)}:
+        last = turns[count - 1]["role"] if count else "system"
+        probe = {"role": "assistant" if last == "user" else "user", "content": "."}
+        shared = [sealed]
+        for part in (turns[:count], [*turns[:count], probe]):
+            # A template may refuse a conversation that ends here; then the other one decides.
+            try:
+                shared.append(render(part, False))
+            except RequestError:
+                continue
+        if len(shared) > 1:
+            prefixes.append(functools.reduce(_common_prefix, shared))
+    return prefixes
+
+
+def _common_prefix(first: str, second: str) -> str:
+    low, high = 0, min(len(first), len(second))
+    while low < high:
+        middle = (low + high + 1) // 2
+        if first[low:middle] == second[low:middle]:
+            low = middle
+        else:
+            high = middle - 1
+    return first[:low]
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """A JSON object from a file of the model; empty when there is no such file."""
+    try:
+        data = msgspec.json.decode(path.read_bytes())
+    except FileNotFoundError:
+        return {}
+    except (OSError, msgspec.DecodeError) as error:
+        raise ModelError(f"{path}: {error}") from error
+    if not isinstance(data, dict):
+        raise ModelError(f"{path}: not a JSON object")
+    return data
+
+
+def _tokenizer_source(path: Path) -> str:
+    file = path / "tokenizer.json"
+    if file.exists():
+        try:
+            return file.read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            raise ModelError(f"{file}: {error}") from error
+    # Only transformers can build a fast tokenizer from the older formats.
+    from transformers import AutoTokenizer
+
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(str(path), trust_remote_code=False)
+        source: str = tokenizer.backend_tokenizer.to_str()
+    except Exception as error:
+        raise ModelError(f"{path}: no tokenizer.json, and none could be made: {error}") from error
+    return source
+
+
+def _chat_templates(path: Path, settings: Mapping[str, Any]) -> dict[str, str]:
+    """Named templates; a file of its own takes precedence over tokenizer_config.json."""
+    file = path / "chat_template.jinja"
+    if file.exists():
+        return {"default": file.read_text(encoding="utf-8")}
+    found = read_json(path / "chat_template.json").get("chat_template") or settings.get(
+        "chat_template"
+    )
+    if isinstance(found, str):
+        return {"default": found}
+    return {entry["name"]: entry["template"] for entry in found or []}
