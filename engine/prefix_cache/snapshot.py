@@ -1,5 +1,9 @@
-"""Copies of a sequence's caches that cost no copying: MLX arrays are immutable, so keeping the
-references is the snapshot. The first write of a sequence that shares a buffer copies it."""
+"""Copies of a sequence's caches that share its buffers.
+
+An attention cache writes into its own array object in place (`keys[...] = rows`), so a snapshot
+takes a slice, which is another object over the same buffer; MLX copies the buffer when one of the
+two is written to. Recurrent caches replace their arrays, so keeping the references is enough.
+"""
 
 from __future__ import annotations
 
@@ -46,9 +50,12 @@ def take_recurrent(caches: Caches) -> Recurrent | None:
 def take_attention(caches: Caches, length: int) -> Attention:
     """The attention part, which holds `length` tokens."""
     arrays = tuple(
-        None if isinstance(c, RecurrentCache) or c.keys is None else (c.keys, c.values)
+        None
+        if isinstance(c, RecurrentCache) or c.keys is None
+        else (c.keys[..., :length, :], c.values[..., :length, :])
         for c in caches
     )
+    mx.eval([array for pair in arrays if pair is not None for array in pair])
     return Attention(arrays, length)
 
 
@@ -66,11 +73,6 @@ def restore(
         if recurrent is not None and (pair := recurrent.arrays[index]) is not None:
             cache[0], cache[1] = pair
         elif (kept := attention.arrays[index]) is not None:
-            cache.keys, cache.values = kept
+            cache.keys, cache.values = (array[..., :length, :] for array in kept)
             cache.offset = length
     return caches
-
-
-def array_bytes(*parts: Any) -> int:
-    """Bytes that the given snapshot parts keep alive (None counts nothing)."""
-    return sum(part.nbytes for part in parts if part is not None)

@@ -83,22 +83,27 @@ def test_rejected_rows_would_change_the_state_without_rollback(family):
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_a_snapshot_is_not_changed_by_what_comes_after(family):
+def test_sequences_that_share_a_snapshot_do_not_see_each_other(family):
     target = bind(*tiny(family))
     serial = Serial(target, random.Random(2))
     serial.extend(12)
     caches = target.new_caches()
-    target.prefill(serial.tokens[:6], caches)
-    attention, recurrent = take_attention(caches, 6), take_recurrent(caches)
-    target.forward([1, 2, 3, 4], caches)
-    target.roll_back(caches, 4, 2)
-    mx.eval(arrays_of(caches))
-    for _ in range(2):
-        again = restore(target, attention, recurrent, 6)
-        assert same_state(again, serial.caches, 6, serial.recurrent[5])
-        target.forward(serial.tokens[6:10], again)
+    target.prefill(serial.tokens[:4], caches)
+    recurrent = {4: take_recurrent(caches)}
+    target.prefill(serial.tokens[4:6], caches)
+    recurrent[6] = take_recurrent(caches)
+    attention = take_attention(caches, 6)
+    others = [restore(target, attention, recurrent[n], n) for n in (4, 6, 4)]
+    for other in (caches, *others):
+        target.forward([1, 2, 3, 4], other)
+        target.roll_back(other, 4, 2)
+        mx.eval(arrays_of(other))
+    for length in (4, 6):
+        again = restore(target, attention, recurrent[length], length)
+        assert same_state(again, serial.caches, length, serial.recurrent[length - 1])
+        target.forward(serial.tokens[length : length + 4], again)
         target.roll_back(again, 4, 3)
-        assert same_state(again, serial.caches, 9, serial.recurrent[8])
+        assert same_state(again, serial.caches, length + 3, serial.recurrent[length + 2])
 
 
 def test_no_mlx_lm_class_is_touched():
