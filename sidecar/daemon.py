@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import errno
 import logging
 import os
 import signal
@@ -13,10 +12,10 @@ from collections.abc import Callable, Iterator
 
 import uvicorn
 
-from engine import EngineClient, PillionError
-from sidecar import unix_socket
-from sidecar.config import Config, HttpConfig
-from sidecar.http.app import create_app
+from engine import EngineClient
+from sidecar import tcp_socket, unix_socket
+from sidecar.config import Config
+from sidecar.http.app import create_app, uvicorn_options
 from sidecar.lsp.server import serve_connection
 from sidecar.metrics import version
 from sidecar.runtime_dir import Address, RuntimeDir
@@ -32,12 +31,6 @@ ENGINE_STOP_SECONDS = 10.0
 CLOSE_SECONDS = 3.0
 
 EXIT_OK, EXIT_FAILURE, EXIT_ENGINE = 0, 1, 3
-
-
-class PortError(PillionError):
-    """The HTTP port cannot be had; the message names it and the flag."""
-
-    code = "port"
 
 
 class Daemon:
@@ -65,17 +58,17 @@ class Daemon:
         with contextlib.ExitStack() as held:
             held.enter_context(self._runtime.locked())
             unix = held.enter_context(unix_socket.bound(self._runtime.socket))
-            tcp = held.enter_context(contextlib.closing(listen(self._config.http)))
+            tcp = held.enter_context(contextlib.closing(tcp_socket.listen(self._config.http)))
             held.enter_context(self._signals())
             services = Services(
                 engine=self._engine,
                 config=self._config,
                 shutdown=self._ending.set,
                 socket=str(self._runtime.socket),
-                url=url_of(tcp),
+                url=tcp_socket.url_of(tcp),
             )
             lsp = await self._serve_lsp(unix, services)
-            http = HttpServer(services, self._config.http)
+            http = HttpServer(services)
             http_task = asyncio.create_task(http.serve(sockets=[tcp]), name="http")
             try:
                 await self._listening(http, http_task)
@@ -198,20 +191,9 @@ class Daemon:
 class HttpServer(uvicorn.Server):
     """uvicorn on our loop and our listener; the signals stay the daemon's."""
 
-    def __init__(self, services: Services, config: HttpConfig) -> None:
+    def __init__(self, services: Services) -> None:
         super().__init__(
-            uvicorn.Config(
-                create_app(services),
-                http="h11",
-                ws="none",
-                loop="none",
-                log_config=None,
-                access_log=False,
-                server_header=False,
-                proxy_headers=False,
-                h11_max_incomplete_event_size=config.max_header_bytes,
-                timeout_graceful_shutdown=round(DRAIN_SECONDS + ENGINE_STOP_SECONDS),
-            )
+            uvicorn.Config(create_app(services), **uvicorn_options(services.config.http))
         )
         self.listening = asyncio.Event()
 
@@ -222,41 +204,3 @@ class HttpServer(uvicorn.Server):
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
         yield
-
-
-def listen(config: HttpConfig) -> socket.socket:
-    """A bound, listening TCP socket. Raises PortError."""
-    try:
-        family, kind, protocol, _, address = socket.getaddrinfo(
-            config.host, config.port, type=socket.SOCK_STREAM
-        )[0]
-    except OSError as error:
-        raise PortError(
-            f"{config.host} is not an address here ({error.strerror}); correct [http] host (--host)"
-        ) from None
-    listener = socket.socket(family, kind, protocol)
-    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    try:
-        listener.bind(address)
-        listener.listen(128)
-    except OSError as error:
-        listener.close()
-        why = (
-            "is taken by another program"
-            if error.errno == errno.EADDRINUSE
-            else f"cannot be used: {error.strerror}"
-        )
-        raise PortError(
-            f"port {config.port} on {config.host} {why}; choose another with --port "
-            "(0 picks a free one) or [http] port"
-        ) from None
-    listener.setblocking(False)
-    return listener
-
-
-def url_of(listener: socket.socket) -> str:
-    """``http://host:port`` at which this machine reaches the listener."""
-    host, port = listener.getsockname()[:2]
-    if host in ("0.0.0.0", "::"):
-        host = "127.0.0.1" if host == "0.0.0.0" else "::1"
-    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"

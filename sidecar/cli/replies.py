@@ -4,15 +4,38 @@ from __future__ import annotations
 
 import contextlib
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Generator, Iterable, Iterator, Mapping
 from typing import Any
 
 import msgspec
 from msgspec import Struct
 
-from sidecar.cli.connection import stream_chat
+from engine import RequestError
+from sidecar.cli.connection import require_daemon, stream_chat
 from sidecar.cli.terminal import note, shown
+from sidecar.config import Config
 from sidecar.runtime_dir import Address
+
+
+@contextlib.contextmanager
+def daemon_for(config: Config, *, local: bool) -> Iterator[Address]:
+    """The daemon that a verb asks: the running one, or one of its own. Raises NotRunning."""
+    if not local:
+        yield require_daemon(config)
+        return
+    from sidecar.cli.private_daemon import private_daemon
+
+    with private_daemon(config) as address:
+        yield address
+
+
+def as_text(argument: str) -> str:
+    """A command-line argument, which may hold bytes that are no text."""
+    try:
+        argument.encode()
+    except UnicodeEncodeError:
+        raise RequestError("the prompt is not UTF-8 text", field="prompt") from None
+    return argument
 
 
 class Settings(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -39,7 +62,7 @@ class ChatReply(Struct, kw_only=True):
 
 def stream_reply(
     address: Address, messages: Iterable[Mapping[str, str]], settings: Settings, reply: ChatReply
-) -> Iterator[str]:
+) -> Generator[str, None, None]:
     """Yield the text as it comes and keep all of it in `reply`, also when left early."""
     body = {"messages": list(messages), **msgspec.to_builtins(settings)}
     with contextlib.closing(stream_chat(address, body)) as chunks:

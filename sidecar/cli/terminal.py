@@ -49,7 +49,7 @@ def shown(text: str, stream: TextIO) -> str:
     if not stream.isatty():
         return text
     return "".join(
-        char if char.isprintable() or char in "\n\t" else "�" for char in text.replace("\r\n", "\n")
+        char if char.isprintable() or char in "\n\t" else "�" for char in text.replace("\r", "")
     )
 
 
