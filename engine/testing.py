@@ -125,7 +125,8 @@ class FakeEngine:
     round_seconds: time one token takes; prefill_seconds: one chunk of PREFILL_CHUNK prompt tokens.
     A cancelled request stops before its next token or chunk.
     dies_after: fail every reply after that many tokens, like an engine that dies.
-    facts: fields of every `Finished` that have no script of their own, such as ``accepted``.
+    facts: fields of every `Finished` that have no script of their own, such as ``accepted``, the
+    same for all or by request.
     `seen` records every request, `steps` counts tokens produced per request id, `endings` holds
     the last event of each.
     """
@@ -139,7 +140,7 @@ class FakeEngine:
         round_seconds: float = 0.0,
         prefill_seconds: float = 0.0,
         dies_after: int | None = None,
-        facts: Mapping[str, Any] | None = None,
+        facts: Mapping[str, Any] | Callable[[GenerateRequest], Mapping[str, Any]] | None = None,
         context: int = 4096,
         loading: threading.Event | None = None,
     ) -> None:
@@ -147,7 +148,7 @@ class FakeEngine:
         self._round_seconds = round_seconds
         self._prefill_seconds = prefill_seconds
         self._dies_after = dies_after
-        self._facts = dict(facts or {})
+        self._facts = facts if callable(facts) else lambda _request: facts or {}
         self._context = context
         self._loading = loading
         self._inbox: queue.Queue[GenerateRequest | None] = queue.Queue()
@@ -259,7 +260,7 @@ class FakeEngine:
             prompt_tokens=len(request.prompt),
             rounds=max(len(done) - 1, 0),
         )
-        return msgspec.structs.replace(finished, **self._facts)
+        return msgspec.structs.replace(finished, **self._facts(request))
 
 
 def fake_model(context: int = 4096) -> ModelInfo:

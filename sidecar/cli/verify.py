@@ -1,0 +1,269 @@
+"""``pillion verify``: prove on this machine, with this model, that drafting changes no reply."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from msgspec import Struct
+
+from engine import EngineClient, EngineStatus, engine_client
+from sidecar.cli.in_process import started
+from sidecar.cli.report import check_writable, report_console, write_report
+from sidecar.cli.terminal import describe_exactness, note, say_error
+from sidecar.config import load_config
+from sidecar.jobs.coding_prompts import PROMPTS
+from sidecar.jobs.disturbance import Disturbances
+from sidecar.jobs.verification import Pair, Verification, cases, hash_of
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+# The run is sized to take about this long where --max-tokens does not say otherwise.
+_SECONDS = 300.0
+_FEWEST_TOKENS, _MOST_TOKENS = 8, 32
+
+EXIT_EQUAL, EXIT_DIFFERENT, EXIT_UNPROVEN = 0, 1, 2
+
+
+class Settings(Struct, frozen=True, kw_only=True):
+    """What to compare; `command` says what each means."""
+
+    pairs: int = 300
+    max_tokens: int | None = None
+    chaos: bool = False
+    seed: int = 1
+    json: Path | None = None
+
+
+def command(
+    model: Annotated[
+        str | None, typer.Option(help="Name, Hub id or folder. Default: the configured model.")
+    ] = None,
+    pairs: Annotated[int, typer.Option(min=1, help="How many requests to make twice.")] = 300,
+    max_tokens: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            help="Tokens of a reply. Default: 8 to 32, so that 300 pairs take about five minutes.",
+        ),
+    ] = None,
+    chaos: Annotated[
+        bool,
+        typer.Option(
+            "--chaos", help="Meanwhile cancel requests, preempt replies and reuse prefixes."
+        ),
+    ] = False,
+    fast: Annotated[
+        bool, typer.Option("--fast", help="Use widths that did not probe equal at load.")
+    ] = False,
+    seed: Annotated[int, typer.Option(help="First of the seeds.")] = 1,
+    json: Annotated[Path | None, typer.Option(help="Write the figures to this file.")] = None,
+) -> None:
+    """Make each request twice, with drafting and without, and compare the token ids.
+
+    Coding prompts of several regimes (new code, rewrite, chat, tool call, fill in the middle,
+    repetitive text), each greedy, sampled (temperature 1, top-p 0.95, top-k 20) and sampled with
+    penalties (temperature 0.7), with seed after seed. The model runs in this process, so stop a
+    daemon that needs the memory.
+
+    Exit code 0: all equal. 1: a difference; its place and the top-2 margin there are printed.
+    2: nothing was proven, because no draft was verified. 3: the engine failed.
+    """
+    settings = Settings(pairs=pairs, max_tokens=max_tokens, chaos=chaos, seed=seed, json=json)
+    check_writable(json)
+    options = load_config({"engine.model": model, "engine.fast": fast or None}).engine
+    client = engine_client(options)
+    raise typer.Exit(asyncio.run(prove(client, options.model, settings)))
+
+
+async def prove(client: EngineClient, name: str, settings: Settings) -> int:
+    """Run, print and write everything; the exit code."""
+    async with started(client, name) as client:
+        disturbances = Disturbances(client, settings.seed) if settings.chaos else None
+        wanted = cases(PROMPTS, settings.pairs, settings.seed)
+        verification = Verification(
+            client, max_tokens=settings.max_tokens or _FEWEST_TOKENS, disturbances=disturbances
+        )
+        if settings.max_tokens is None:
+            each = await verification.token_seconds(wanted[0])
+            affordable = int(_SECONDS / (2 * settings.pairs * each)) if each else _MOST_TOKENS
+            verification.max_tokens = max(_FEWEST_TOKENS, min(affordable, _MOST_TOKENS))
+        note(f"{settings.pairs} pairs, up to {verification.max_tokens} tokens a reply")
+        began = time.monotonic()
+        with _progress(settings.pairs) as advance:
+            pairs = await verification.run(wanted, advance)
+        seconds = time.monotonic() - began
+        # Asked last: an audit in idle time may have changed it meanwhile.
+        status = client.status()
+    figures = _figures(pairs, status, seconds)
+    if disturbances is not None:
+        figures["chaos"] = disturbances.tally
+    _print(pairs, figures, status)
+    if settings.json is not None:
+        write_report(
+            settings.json,
+            figures,
+            exactness=status.exactness,
+            max_tokens=verification.max_tokens,
+            seed=settings.seed,
+            pairs=pairs,
+        )
+    return _verdict(figures, status)
+
+
+def _figures(pairs: Sequence[Pair], status: EngineStatus, seconds: float) -> dict[str, Any]:
+    rounds = sum(pair.rounds for pair in pairs)
+    return {
+        "pairs": len(pairs),
+        "differences": sum(pair.difference is not None for pair in pairs),
+        "model": status.model.id if status.model else "",
+        "exact": all(pair.exact for pair in pairs),
+        "width": max(pair.width for pair in pairs),
+        "accepted": sum(pair.accepted for pair in pairs),
+        "rejected": sum(pair.rejected for pair in pairs),
+        "tokens": sum(pair.tokens for pair in pairs),
+        "tokens_per_round": _per_round(pairs),
+        "rounds": rounds,
+        "cached_tokens": sum(pair.cached_tokens for pair in pairs),
+        "seconds": round(seconds, 1),
+    }
+
+
+def _per_round(pairs: Sequence[Pair]) -> float:
+    """Committed tokens per target forward; a reply's first token comes from its prefill."""
+    rounds = sum(pair.rounds for pair in pairs)
+    tokens = sum(max(0, pair.tokens - 1) for pair in pairs)
+    return round(tokens / rounds, 3) if rounds else 0.0
+
+
+def _verdict(figures: dict[str, Any], status: EngineStatus) -> int:
+    if figures["differences"]:
+        say_error(f"{figures['differences']} of {figures['pairs']} pairs differ")
+        return EXIT_DIFFERENT
+    if not figures["accepted"] + figures["rejected"]:
+        reason = status.exactness.reason if status.exactness else ""
+        why = reason or "the model's replies gave the drafters nothing to draft, or drafting is off"
+        say_error(f"nothing is proven: no draft was ever verified ({why})")
+        return EXIT_UNPROVEN
+    return EXIT_EQUAL
+
+
+def _print(pairs: Sequence[Pair], figures: dict[str, Any], status: EngineStatus) -> None:
+    import msgspec
+
+    console = report_console()
+    console.print(_summary(pairs))
+    parted = [pair for pair in pairs if pair.difference is not None]
+    if parted:
+        console.print(_differences(parted))
+    console.print(
+        f"{figures['model']}: {figures['pairs']} pairs, {figures['differences']} differences, "
+        f"{figures['accepted']} drafts accepted, {figures['rejected']} rejected, "
+        f"{figures['tokens_per_round']:.2f} tokens a round, {figures['seconds']:.0f} s",
+        highlight=False,
+        soft_wrap=True,
+    )
+    console.print(
+        describe_exactness(msgspec.to_builtins(status.exactness)),
+        highlight=False,
+        markup=False,
+        soft_wrap=True,
+    )
+    if chaos := figures.get("chaos"):
+        console.print(
+            f"meanwhile: {chaos.preemptions} preemptions, {chaos.cancellations} cancellations, "
+            f"{chaos.repeats} repeats, {chaos.prefix_hits} prefix hits",
+            highlight=False,
+        )
+
+
+def _summary(pairs: Sequence[Pair]) -> Table:
+    """A row for each regime and sampling; its hash covers the hashes of its pairs."""
+    from rich.table import Table
+
+    table = Table(title="Drafting on and off")
+    for name in ("regime", "sampling"):
+        table.add_column(name)
+    for name in ("pairs", "accepted", "rejected", "tokens/round"):
+        table.add_column(name, justify="right")
+    for name in ("SHA-256 drafted", "SHA-256 target-only", ""):
+        table.add_column(name)
+    for regime, sampling in dict.fromkeys((pair.regime, pair.sampling) for pair in pairs):
+        group = [pair for pair in pairs if (pair.regime, pair.sampling) == (regime, sampling)]
+        drafted = hash_of([n for pair in group for n in bytes.fromhex(pair.drafted_hash)])
+        serial = hash_of([n for pair in group for n in bytes.fromhex(pair.serial_hash)])
+        table.add_row(
+            regime,
+            sampling,
+            str(len(group)),
+            str(sum(pair.accepted for pair in group)),
+            str(sum(pair.rejected for pair in group)),
+            f"{_per_round(group):.2f}",
+            drafted[:12],
+            serial[:12],
+            "[green]=[/]" if drafted == serial else "[red]differ[/]",
+        )
+    return table
+
+
+def _differences(parted: Sequence[Pair]) -> Table:
+    from rich.table import Table
+
+    table = Table(title="Pairs that differ")
+    names = ("prompt", "sampling", "seed", "SHA-256 drafted", "SHA-256 target-only")
+    for name in (*names, "at token", "drafted", "target-only", "margin"):
+        table.add_column(name)
+    for pair in parted:
+        difference = pair.difference
+        assert difference is not None
+        at = difference.position
+        table.add_row(
+            pair.prompt,
+            pair.sampling,
+            str(pair.seed),
+            pair.drafted_hash[:12],
+            pair.serial_hash[:12],
+            str(at),
+            str(difference.drafted[at]) if at < len(difference.drafted) else "(ended)",
+            str(difference.serial[at]) if at < len(difference.serial) else "(ended)",
+            "" if difference.margin is None else f"{difference.margin:.4g}",
+        )
+    return table
+
+
+@contextlib.contextmanager
+def _progress(total: int) -> Iterator[Callable[[Pair], None]]:
+    """A bar with the time left on a terminal, else a line for every tenth."""
+    import sys
+
+    ended: list[Pair] = []
+    if not sys.stderr.isatty():
+
+        def say(pair: Pair) -> None:
+            ended.append(pair)
+            if len(ended) * 10 // total > (len(ended) - 1) * 10 // total:
+                differing = sum(pair.difference is not None for pair in ended)
+                note(f"{len(ended)} of {total} pairs, {differing} differences")
+
+        yield say
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+    from rich.progress import TimeRemainingColumn as TimeLeft
+
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeLeft())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task("verifying", total=total)
+
+        def advance(pair: Pair) -> None:
+            ended.append(pair)
+            differing = sum(pair.difference is not None for pair in ended)
+            bar.update(task, advance=1, description=f"verifying, {differing} differences")
+
+        yield advance
