@@ -11,6 +11,7 @@ import msgspec
 
 from engine.client import Detokenizer, Message
 from engine.errors import ModelError, RequestError
+from engine.json_file import read_json
 from engine.messages import RenderedPrompt
 from engine.text.chat_template import ChatTemplate
 from engine.text.conversation import conversation, plain, tool_definitions
@@ -213,19 +214,6 @@ def _common_prefix(first: str, second: str) -> str:
         else:
             high = middle - 1
     return first[:low]
-
-
-def read_json(path: Path) -> dict[str, Any]:
-    """A JSON object from a file of the model; empty when there is no such file."""
-    try:
-        data = msgspec.json.decode(path.read_bytes())
-    except FileNotFoundError:
-        return {}
-    except (OSError, msgspec.DecodeError) as error:
-        raise ModelError(f"{path}: {error}") from error
-    if not isinstance(data, dict):
-        raise ModelError(f"{path}: not a JSON object")
-    return data
 
 
 def _tokenizer_source(path: Path) -> str:
