@@ -8,7 +8,7 @@ import os
 import tomllib
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args, get_origin
 
 import msgspec
 from msgspec import Struct
@@ -147,6 +147,8 @@ class _Merge:
             self._values[section][key] = msgspec.convert(value, kind, strict=not text)
         except msgspec.ValidationError as wrong:
             said = str(wrong)[:1].lower() + str(wrong)[1:]
+            if get_origin(kind) is Literal:
+                said = f"must be one of {', '.join(get_args(kind))}, got {value!r}"
             raise ConfigError(f"{origin}: {said}", field=f"{section}.{key}") from None
         self._origin[f"{section}.{key}"] = origin
 
@@ -273,7 +275,6 @@ _RULES: list[_Rule] = [
     _one_of("engine.dtype", "auto", "bfloat16", "float32"),
     _at_least("completion.max_tokens", 1),
     _at_least("completion.prompt_tokens", 16),
-    _one_of("completion.multiline", "auto", "never", "always"),
     _at_least("chat.max_tokens", 1),
     _within("chat.temperature", 0, 100),
     ("chat.top_p", "above 0 and at most 1", lambda value: 0 < value <= 1),

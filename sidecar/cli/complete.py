@@ -44,7 +44,7 @@ def command(
     settings = load_config(path=config)
     before, after, path = _gap(place, prefix, suffix)
     asked: dict[str, Any] = {"prefix": before, "suffix": after, "draft": not no_draft}
-    optional = {"path": path, "max_tokens": max_tokens, "multiline": multiline}
+    optional = {"path": path, "maxTokens": max_tokens, "multiline": multiline}
     asked |= {name: value for name, value in optional.items() if value is not None}
     with daemon_for(settings, local=local) as address:
         wait_until_ready(address)
@@ -76,7 +76,12 @@ def _gap(place: str | None, prefix: str | None, suffix: str | None) -> tuple[str
     name = match["file"]
     text = read_stdin() if name == "-" else _read(Path(name))
     at = offset(text, int(match["line"]), int(match["column"]) if match["column"] else None, name)
-    return text[:at], text[at:], None if name == "-" else name
+    return text[:at], text[at:], None if name == "-" else _as_the_model_sees_it(Path(name))
+
+
+def _as_the_model_sees_it(path: Path) -> str:
+    """Relative as it was given, or else its bare name: where a home is belongs in no prompt."""
+    return path.name if path.is_absolute() or ".." in path.parts else path.as_posix()
 
 
 def offset(text: str, line: int, column: int | None, name: str) -> int:
