@@ -1,0 +1,133 @@
+"""What one connection knows: its documents, its encoding, its open requests."""
+
+from __future__ import annotations
+
+import asyncio
+import enum
+from pathlib import PurePath
+
+from cattrs import Converter
+from lsprotocol import types
+from pygls.protocol import default_converter
+from pygls.uris import to_fs_path
+
+from sidecar.lsp.jsonrpc import (
+    REQUEST_CANCELLED,
+    Id,
+    RpcError,
+    error_message,
+    notification_message,
+    result_message,
+)
+from sidecar.lsp.outbox import Outbox
+from sidecar.lsp.params import invalid_params
+from sidecar.services import Services
+from sidecar.workspace.documents import Document, Documents
+from sidecar.workspace.positions import Encoding
+
+_CONVERTER: Converter = default_converter()  # type: ignore[no-untyped-call]
+
+
+class Phase(enum.Enum):
+    NEW = enum.auto()
+    RUNNING = enum.auto()
+    SHUT_DOWN = enum.auto()
+    EXITED = enum.auto()
+
+
+class OpenRequest:
+    """A request that is owed one answer: the first one given is sent, later ones are dropped."""
+
+    def __init__(self, session: Session, request_id: Id, method: str) -> None:
+        self.id = request_id
+        self.method = method
+        self.task: asyncio.Task[object] | None = None
+        self._session = session
+
+    def result(self, value: object) -> None:
+        """value: an lsprotocol object, or plain JSON types."""
+        self._session.answer(self, result_message(self.id, _CONVERTER.unstructure(value)))
+
+    def error(self, error: RpcError) -> None:
+        self._session.answer(self, error_message(error, self.id))
+
+    def cancel(self) -> None:
+        """The client does not want it any more."""
+        self.error(RpcError(REQUEST_CANCELLED, f"{self.method} was cancelled"))
+        self._stop()
+
+    def withdraw(self) -> None:
+        """Its answer would be stale. The result is null, which every client takes for "nothing".
+
+        VS Code would take ContentModified in silence too, but not RequestCancelled when it had not
+        asked; Neovim never runs the callback of a RequestCancelled, and hands any other error to
+        whoever sent the request.
+        """
+        self.result(None)
+        self._stop()
+
+    def _stop(self) -> None:
+        if self.task is not None:
+            self.task.cancel()
+
+
+class Session:
+    """Owned by one connection and touched by its tasks only."""
+
+    def __init__(self, services: Services, outbox: Outbox) -> None:
+        self.services = services
+        self.documents = Documents()
+        self.encoding: Encoding = "utf-16"
+        self.phase = Phase.NEW
+        self.folders: list[PurePath] = []
+        self.open: dict[Id, OpenRequest] = {}
+        self.told_not_ready = False
+        self._outbox = outbox
+        self._current: dict[str, OpenRequest] = {}
+
+    def document(self, uri: str) -> Document:
+        """The open document. Raises RpcError naming the field; nothing is read from disk."""
+        document = self.documents.get(uri)
+        if document is None:
+            raise invalid_params(
+                "textDocument.uri", f"{uri} is not open; send textDocument/didOpen first"
+            )
+        return document
+
+    def path_of(self, uri: str) -> str | None:
+        """How a prompt names a document: its path in the workspace, or else its bare name, so
+        that no prompt holds where the user's home is."""
+        found = to_fs_path(uri) if uri.startswith("file:") else None
+        if not found:
+            return None
+        path = PurePath(found)
+        for folder in self.folders:
+            if path.is_relative_to(folder):
+                return path.relative_to(folder).as_posix()
+        return path.name
+
+    def make_current(self, uri: str, request: OpenRequest) -> None:
+        """`request` is now the one whose answer is about `uri`; an older one is withdrawn."""
+        self.drop_current(uri)
+        self._current[uri] = request
+
+    def drop_current(self, uri: str) -> None:
+        """What was asked about `uri` is about a text that is gone."""
+        if (request := self._current.pop(uri, None)) is not None:
+            request.withdraw()
+
+    def answer(self, request: OpenRequest, body: bytes) -> None:
+        """Send `request`'s answer, unless it has had one."""
+        if self.open.get(request.id) is not request:
+            return
+        del self.open[request.id]
+        for uri, current in list(self._current.items()):
+            if current is request:
+                del self._current[uri]
+        self._outbox.send(body)
+
+    def log_to_client(self, kind: types.MessageType, message: str) -> None:
+        params = types.LogMessageParams(kind, message)
+        self._outbox.send(
+            notification_message(types.WINDOW_LOG_MESSAGE, _CONVERTER.unstructure(params))
+        )
