@@ -158,10 +158,11 @@ def _logit_bias(wire: dict[str, float]) -> dict[int, float]:
 
 async def next_event(reply: Reply, seconds: float) -> Event | None:
     """The reply's next event, or None when there is none within `seconds`."""
-    try:
-        return await asyncio.wait_for(anext(reply), seconds)
-    except TimeoutError:
-        return None
+    # Not wait_for: Python 3.11's swallows a cancellation that comes together with an event.
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(seconds):
+            return await anext(reply)
+    return None
 
 
 async def complete(reply: Reply, model: ModelInfo) -> ChatCompletion:

@@ -22,6 +22,7 @@ _STATUS = {
     "body_too_large": 413,
     "unsupported_media_type": 415,
     "overloaded": 429,
+    "head_too_large": 431,
     "not_ready": 503,
     "cancelled": 503,
 }
