@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import queue
 import threading
 import traceback
@@ -38,6 +39,8 @@ class Engine:
         self._thread: threading.Thread | None = None
         # Guards the step from accepting posts to refusing them, so that none falls between.
         self._ending = threading.Lock()
+        # A request that left the inbox and is not in the loop yet.
+        self._in_hand: GenerateRequest | None = None
         self.codec: Codec | None = None
 
     def start(self, emit: Callable[[Event], None], changed: Callable[[], None]) -> None:
@@ -108,13 +111,13 @@ class Engine:
         error = EngineError(f"the engine has {state}: {detail}")
         if self._loop is not None:
             self._loop.fail_all(error)
-        while True:
-            try:
+        unopened = [self._in_hand]
+        with contextlib.suppress(queue.Empty):
+            while True:
                 message = self._inbox.get_nowait()
-            except queue.Empty:
-                return
-            if isinstance(message, GenerateRequest):
-                self._emit(Failed(id=message.id, code=error.code, message=error.message))
+                unopened.append(message if isinstance(message, GenerateRequest) else None)
+        for request in filter(None, unopened):
+            self._emit(Failed(id=request.id, code=error.code, message=error.message))
 
     def _prepare(self) -> None:
         """Load, probe, and say so."""
@@ -179,7 +182,9 @@ class Engine:
             if message is None:
                 return
             if isinstance(message, GenerateRequest):
+                self._in_hand = message
                 loop.open(message)
+                self._in_hand = None
             else:
                 loop.cancel(message)
             busy = True

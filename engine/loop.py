@@ -248,8 +248,10 @@ class DecodingLoop:
         decode(self._target, sequence, drafts, self._healing)
 
     def _close(self, sequence: SequenceState) -> None:
-        """Remember what was computed, tell the caller, count."""
-        self._forget(sequence)
+        """Remember what was computed, count, tell the caller.
+
+        The sequence is forgotten last: if any of this fails, it still gets an ending.
+        """
         assert sequence.ending is not None
         if sequence.caches is not None and self._caching:
             self._remember(sequence)
@@ -260,6 +262,7 @@ class DecodingLoop:
             inexact_reason=None if self._exactness.exact or not self._fast else self._inexact(),
         )
         if self.audit.owns(sequence.id):
+            self._forget(sequence)
             equal = self.audit.settle(finished)
             if equal is not None:
                 self._count(audits=1, audit_differences=0 if equal else 1)
@@ -278,6 +281,7 @@ class DecodingLoop:
             accepted=counters.accepted,
             rejected=counters.rejected,
         )
+        self._forget(sequence)
         self._emit(finished)
 
     def _inexact(self) -> str:

@@ -1,0 +1,215 @@
+"""The engine thread: states, messages across threads, death."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import threading
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+from loops import VOCABULARY
+from tiny_models import tiny
+
+from engine import (
+    Chunk,
+    EngineClient,
+    EngineError,
+    EngineOptions,
+    Finished,
+    GenerateRequest,
+    ModelError,
+    NotReady,
+    Priority,
+)
+from engine.doubles import reorder_rows
+from engine.engine import Engine
+from engine.testing import ByteCodec, fake_model
+
+PROMPT = tuple(range(20, 32)) * 4
+
+
+def tiny_load(family: str = "qwen3_5", alter=None, codec=None):
+    def load(options, progress):
+        progress("reading weights", 0.5)
+        model, config = tiny(family)
+        if alter is not None:
+            alter(model)
+        return SimpleNamespace(
+            model=model, config=config, codec=codec or ByteCodec(), info=fake_model(512)
+        )
+
+    return load
+
+
+async def started(load, **options) -> EngineClient:
+    client = EngineClient(Engine(EngineOptions(**options), load=load))
+    client.start()
+    await client.ready()
+    return client
+
+
+async def test_load_reply_status_stop():
+    client = await started(tiny_load())
+    status = client.status()
+    assert (status.state, status.drafters, status.active) == ("ready", ("copy",), 0)
+    assert status.exactness is not None
+    assert (status.exactness.exact, status.exactness.width) == (True, 8)
+    assert status.memory_bytes > 0
+    request = GenerateRequest(id="a", prompt=PROMPT, max_tokens=12, ignore_eos=True)
+    events = [event async for event in client.generate(request)]
+    finished = events[-1]
+    assert isinstance(finished, Finished)
+    assert len(finished.tokens) == 12
+    assert [t for e in events if isinstance(e, Chunk) for t in e.tokens] == list(finished.tokens)
+    status = client.status()
+    assert status.totals.completion_tokens == 12
+    assert status.prefix_cache_entries == 1
+    await client.stop()
+    await client.stop()
+    assert client.status().state == "stopped"
+    with pytest.raises(NotReady, match="stopped"):
+        client.generate(request)
+
+
+async def test_the_states_while_loading_are_told():
+    seen: list[tuple[str, str]] = []
+    gate = threading.Event()
+
+    def load(options, progress):
+        gate.wait()
+        return tiny_load()(options, progress)
+
+    client = EngineClient(Engine(EngineOptions(), load=load))
+    client.start()
+    with pytest.raises(NotReady, match="loading"):
+        client.generate(GenerateRequest(id="a", prompt=(1,)))
+    with pytest.raises(NotReady, match="loading"):
+        await client.encode("x")
+    gate.set()
+    while client.status().state == "loading":
+        await client.changed()
+        seen.append((client.status().state, client.status().detail))
+    assert seen[-1] == ("ready", "")
+    await client.stop()
+
+
+async def test_a_model_that_does_not_load_is_a_state_with_a_reason():
+    def load(options, progress):
+        raise ModelError("model.safetensors: truncated, 10 of 20 bytes; pull it again")
+
+    client = EngineClient(Engine(EngineOptions(), load=load))
+    client.start()
+    with pytest.raises(NotReady, match="truncated, 10 of 20 bytes"):
+        await client.ready()
+    assert client.status().state == "failed"
+    await client.stop()
+
+
+class BrokenCodec(ByteCodec):
+    def detokenizer(self):
+        raise ZeroDivisionError("a bug of ours")
+
+
+@pytest.mark.filterwarnings("ignore")
+async def test_death_answers_everyone_and_refuses_the_rest(capfd):
+    client = await started(tiny_load(codec=BrokenCodec()))
+    replies = [
+        client.generate(GenerateRequest(id=f"r{n}", prompt=PROMPT, max_tokens=500))
+        for n in range(5)
+    ]
+    endings = await asyncio.gather(*(r.finished() for r in replies), return_exceptions=True)
+    assert all(isinstance(e, EngineError) and "a bug of ours" in e.message for e in endings)
+    assert client.status().state == "failed"
+    with pytest.raises(NotReady, match="a bug of ours"):
+        client.generate(GenerateRequest(id="late", prompt=PROMPT))
+    await client.stop()
+    assert "ZeroDivisionError" in capfd.readouterr().err
+
+
+async def test_stopping_ends_what_is_open():
+    client = await started(tiny_load())
+    reply = client.generate(GenerateRequest(id="a", prompt=PROMPT, ignore_eos=True))
+    await anext(reply)
+    await client.stop()
+    with pytest.raises(EngineError, match="stopped"):
+        await reply.finished()
+
+
+async def test_leaving_a_reply_frees_the_engine():
+    client = await started(tiny_load())
+    async with client.generate(GenerateRequest(id="a", prompt=PROMPT, ignore_eos=True)) as reply:
+        await anext(reply)
+    short = GenerateRequest(
+        id="b", prompt=PROMPT, max_tokens=1, priority=Priority.INTERACTIVE, ignore_eos=True
+    )
+    await client.generate(short).finished()
+    while client.open_requests:
+        await asyncio.sleep(0.01)
+    status = client.status()
+    assert (status.active, status.totals.cancelled) == (0, 1)
+    await client.stop()
+
+
+async def test_many_at_once_equal_one_after_the_other():
+    def request(number: int, round_: str) -> GenerateRequest:
+        return GenerateRequest(
+            id=f"{round_}{number}",
+            prompt=(*PROMPT, number),
+            max_tokens=15,
+            ignore_eos=True,
+            priority=Priority(number % 3),
+        )
+
+    client = await started(tiny_load(), prefix_cache_bytes=0, max_active=3)
+    alone = [(await client.generate(request(n, "a")).finished()).tokens for n in range(8)]
+    replies = [client.generate(request(n, "b")) for n in range(8)]
+    together = await asyncio.gather(*(reply.finished() for reply in replies))
+    assert [f.tokens for f in together] == alone
+    await client.stop()
+
+
+async def test_a_machine_with_uneven_kernels_says_so_in_status_and_reply():
+    def alter(model):
+        reorder_rows(model, from_rows=3)
+
+    client = await started(tiny_load("qwen3", alter))
+    exactness = client.status().exactness
+    assert exactness is not None
+    assert (exactness.exact, exactness.width) == (False, 2)
+    finished = await client.generate(
+        GenerateRequest(id="a", prompt=PROMPT, max_tokens=5, ignore_eos=True)
+    ).finished()
+    assert (finished.width, finished.exact) == (2, True)
+    assert finished.width_reason == exactness.reason
+    assert "3 rows behind 8 tokens" in exactness.reason
+    await client.stop()
+
+
+async def test_draft_none_is_target_only():
+    client = await started(tiny_load(), draft="none")
+    assert client.status().drafters == ()
+    finished = await client.generate(
+        GenerateRequest(id="a", prompt=PROMPT, max_tokens=30, ignore_eos=True)
+    ).finished()
+    assert (finished.width, finished.accepted + finished.rejected) == (1, 0)
+    await client.stop()
+
+
+async def test_two_open_requests_of_one_id_are_refused():
+    client = await started(tiny_load())
+    request = GenerateRequest(id="a", prompt=PROMPT, max_tokens=200, ignore_eos=True)
+    first = client.generate(request)
+    with pytest.raises(EngineError, match="already open"):
+        client.generate(request)
+    first.cancel()
+    assert (await first.finished()).finish_reason == "cancelled"
+    await client.stop()
+
+
+def test_tiny_models_and_the_byte_codec_share_a_vocabulary():
+    assert fake_model().vocab_size == VOCABULARY == 261
