@@ -8,7 +8,6 @@ two is written to. Recurrent caches replace their arrays, so keeping the referen
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import mlx.core as mx
 
