@@ -7,24 +7,25 @@ deadline, so that idle connections cannot use up the daemon's, and an OpenAI err
 from __future__ import annotations
 
 import asyncio
-from typing import Any
 
 import h11
 import msgspec
-from uvicorn.protocols.http.h11_impl import H11Protocol
+from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
 
 from engine import RequestError
 from sidecar.http.errors import error_body
 
 
 class BoundedProtocol(H11Protocol):
-    """Closes a connection on which no request has been in progress for `patience` seconds."""
+    """Closes a connection on which nothing has been in progress for `patience` seconds or more
+    (at most twice that)."""
 
     patience = 30.0
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
-        self._idle_since_request: Any = self
+        # The exchange that was over when the reaper last looked (None before the first one).
+        self._over: RequestResponseCycle | None = None
         self._reaper = self.loop.call_later(self.patience, self._reap)
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -37,9 +38,9 @@ class BoundedProtocol(H11Protocol):
             self.transport.abort()
             return
         idle = self.cycle is None or self.cycle.response_complete
-        if idle and (self.cycle is None or self._idle_since_request is self.cycle):
+        if idle and self._over is self.cycle:
             self.transport.close()
-        self._idle_since_request = self.cycle if idle else self
+        self._over = self.cycle if idle else None
         self._reaper = self.loop.call_later(self.patience, self._reap)
 
     def send_400_response(self, msg: str) -> None:
@@ -58,4 +59,8 @@ class BoundedProtocol(H11Protocol):
                 h11.EndOfMessage(),
             ):
                 self.transport.write(self.conn.send(event) or b"")
+        if self.cycle is not None:
+            # The head was good and its application may be running: it has nobody to answer now.
+            self.cycle.disconnected = True
+            self.cycle.message_event.set()
         self.transport.close()
