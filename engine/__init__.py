@@ -1,5 +1,8 @@
 """Everything that computes. This facade imports no mlx; `start` loads it in the engine thread."""
 
+import sys
+from collections.abc import Callable
+
 from engine.client import Backend, Codec, Detokenizer, EngineClient, Reply, error_of
 from engine.errors import (
     ContextLengthExceeded,
@@ -11,6 +14,8 @@ from engine.errors import (
     RequestError,
 )
 from engine.messages import (
+    BaselineReply,
+    BaselineRequest,
     Chunk,
     EngineOptions,
     EngineStatus,
@@ -19,6 +24,7 @@ from engine.messages import (
     Failed,
     Finished,
     GenerateRequest,
+    InstalledModel,
     ModelInfo,
     Prefilling,
     Priority,
@@ -29,6 +35,8 @@ from engine.messages import (
 
 __all__ = [
     "Backend",
+    "BaselineReply",
+    "BaselineRequest",
     "Chunk",
     "Codec",
     "ContextLengthExceeded",
@@ -42,6 +50,7 @@ __all__ = [
     "Failed",
     "Finished",
     "GenerateRequest",
+    "InstalledModel",
     "ModelError",
     "ModelInfo",
     "NotReady",
@@ -54,8 +63,11 @@ __all__ = [
     "RequestError",
     "Sampling",
     "Totals",
+    "baseline_command",
     "engine_client",
     "error_of",
+    "installed_models",
+    "pull_model",
 ]
 
 
@@ -64,3 +76,29 @@ def engine_client(options: EngineOptions) -> EngineClient:
     from engine.engine import Engine
 
     return EngineClient(Engine(options))
+
+
+def baseline_command() -> list[str]:
+    """How to start the process that decodes with mlx_lm alone; `engine.targets.baseline` says
+    what to write to it. Safe to start in any folder: modules that lie there are not run."""
+    return [sys.executable, "-P", "-m", "engine.targets.baseline"]
+
+
+def pull_model(
+    name: str,
+    *,
+    revision: str | None = None,
+    progress: Callable[[str, float | None], None] = lambda _what, _share: None,
+) -> InstalledModel:
+    """Fetch a model (see `engine.loading.fetch.fetch`), check its files, and describe it."""
+    from engine.loading.fetch import fetch
+    from engine.loading.installed import describe
+
+    return describe(name, fetch(name, revision, progress))
+
+
+def installed_models() -> list[InstalledModel]:
+    """Every model that is on this machine: the built-in one, fetched ones, the Hub's cache."""
+    from engine.loading.installed import installed
+
+    return installed()

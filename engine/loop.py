@@ -85,6 +85,7 @@ class DecodingLoop:
         self._drafting = options.draft != "none" and width > 1
         self.totals = Totals()
         self.audit = Audit()
+        self._auditing = options.audit
         caches = target.new_caches()
         self._caching = options.prefix_cache_bytes > 0 and can_snapshot(caches)
         # Where prompt chunks are not row-invariant, only state computed on the chunk grid is the
@@ -269,7 +270,8 @@ class DecodingLoop:
             if equal is False:
                 self._distrust()
             return
-        self.audit.consider(sequence.request, finished)
+        if self._auditing:
+            self.audit.consider(sequence.request, finished)
         counters = sequence.counters
         self._count(
             requests=1,

@@ -207,6 +207,7 @@ class EngineOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     max_active: requests that hold caches at once; max_queue: requests waiting behind them.
     prefix_cache_bytes: budget of the in-memory prefix cache; 0 turns it off.
     dtype: ``auto``, ``bfloat16`` or ``float32``: activations and unquantised weights.
+    audit: decode past drafted replies again, target-only, in idle time.
     """
 
     model: str = "builtin"
@@ -220,6 +221,7 @@ class EngineOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     max_queue: int = 256
     prefix_cache_bytes: int = 1 << 30
     dtype: str = "auto"
+    audit: bool = True
 
 
 class ModelInfo(Struct, frozen=True, kw_only=True):
@@ -239,6 +241,31 @@ class ModelInfo(Struct, frozen=True, kw_only=True):
     has_fim: bool
     fingerprint: str
     default_sampling: Sampling = Sampling()
+
+
+class InstalledModel(Struct, frozen=True, kw_only=True):
+    """A model that is on this machine, read from its files without loading it. Sizes in bytes.
+
+    drafting: ``speculative`` or ``target-only``. state_bytes: of the caches that do not grow.
+    problem: why it cannot be loaded; then the other facts are as far as they could be read.
+    """
+
+    name: str
+    path: str
+    family: str = ""
+    drafting: str = ""
+    quantization: str = ""
+    parameters: int = 0
+    context: int = 0
+    weight_bytes: int = 0
+    cache_bytes_per_token: int = 0
+    state_bytes: int = 0
+    problem: str = ""
+
+    @property
+    def total_bytes(self) -> int:
+        """Weights and caches of one sequence as long as the context."""
+        return self.weight_bytes + self.state_bytes + self.context * self.cache_bytes_per_token
 
 
 class Exactness(Struct, frozen=True, kw_only=True):
@@ -302,3 +329,20 @@ class RenderedPrompt(Struct, frozen=True, kw_only=True):
     boundaries: tuple[int, ...] = ()
     must_start_with: str = ""
     stop_token_ids: tuple[int, ...] = ()
+
+
+class BaselineRequest(Struct, frozen=True, kw_only=True):
+    """Asks `engine.targets.baseline` for a greedy reply."""
+
+    prompt: tuple[int, ...]
+    max_tokens: int
+
+
+class BaselineReply(Struct, frozen=True, kw_only=True):
+    """What mlx_lm made of it: token ids (EOS included), the time to the first of them and from
+    there to the last. Empty says that the model is loaded. error: why the process gave up."""
+
+    tokens: tuple[int, ...] = ()
+    prefill_ms: float = 0.0
+    decode_ms: float = 0.0
+    error: str = ""

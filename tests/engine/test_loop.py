@@ -394,6 +394,12 @@ def test_an_audit_that_finds_a_difference_ends_drafting_and_is_reported():
     assert bytes(reply.tokens[:-1]).decode() == REPEAT
 
 
+def test_the_audit_can_be_turned_off():
+    loop = scripted(REPEAT, audit=False)
+    assert loop.reply(REPEAT + "\0").accepted > 0
+    assert loop.totals.audits == 0
+
+
 def test_a_cancelled_or_undrafted_reply_is_not_audited():
     loop = scripted(REPEAT)
     loop.reply(REPEAT + "\0", draft=False)
