@@ -157,6 +157,18 @@ class Checkpoint:
         return self.attention_layers * 2 * shared * head * element_bytes
 
     @property
+    def state_bytes(self) -> int:
+        """Recurrent states of one sequence (float32) and the tails of their convolutions."""
+        config = self.text_config
+        layers = int(config.get("num_hidden_layers") or 0) - self.attention_layers
+        if self.family not in GATED_DELTA or layers <= 0:
+            return 0
+        keys = int(config["linear_num_key_heads"]) * int(config["linear_key_head_dim"])
+        values = int(config["linear_num_value_heads"]) * int(config["linear_value_head_dim"])
+        tail = (int(config["linear_conv_kernel_dim"]) - 1) * (2 * keys + values)
+        return layers * 4 * (values * int(config["linear_key_head_dim"]) + tail)
+
+    @property
     def drafting(self) -> str:
         """``speculative`` where rows can be taken back exactly, else ``target-only``."""
         return "speculative" if self.family in DENSE | GATED_DELTA else "target-only"

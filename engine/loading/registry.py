@@ -53,7 +53,7 @@ def resolve(name: str) -> Source:
     path = Path(name).expanduser() if name else None
     if path is not None and path.is_dir():
         return Source(path.resolve().name, "folder", path.resolve())
-    if path is not None and len(path.parts) > 1:
+    if path is not None and "/" in name:
         raise ModelError(f"{name}: no such folder")
     raise RequestError(
         f"model {name!r} is unknown: use {BUILTIN}, {SMOLLM2}, a Hub id (organisation/name) or a "

@@ -30,9 +30,14 @@ ENDS = (
     *("<|repo_name|>", "<repo_name>", "<reponame>"),
     *("<|im_start|>", "<|im_end|>", "<|endoftext|>", "<|end_of_text|>", "<|eot_id|>"),
 )
-# The last piece that more typing could still change: a word with the space or sign before it,
-# a number, a run of signs, or one white-space character (which tokenizers glue to a next word).
-LAST_PIECE = re.compile(r"[^\S\r\n]|(?:[^\w\r\n]|_)?[^\W\d_]+|[^\S\r\n]?(?:\d+|_+|[^\w\s]+)")
+# The last piece that more typing could still change: a word with the space or the one sign before
+# it, a run of signs or digits with the space before it, or one white-space character. That is how
+# the usual pre-tokenizers split (GPT-2, cl100k, Qwen), or coarser.
+SIGN = r"(?:[^\w\s]|_)"
+LAST_PIECE = re.compile(
+    rf"(?:[^\S\r\n]|(?<![\W_]){SIGN})?[^\W\d_]+|[^\S\r\n]?(?:\d+|{SIGN}+)|[^\S\r\n]"
+)
+DOCUMENT_STARTS = ("<|endoftext|>", "<|end_of_text|>", "<s>", "</s>")
 MIN_LIMIT = 16
 LIMIT_WITHOUT_ONE = 1 << 20
 MAX_HEALED_TOKENS = 3
@@ -78,35 +83,28 @@ class FillInMiddle:
         line = max(line, len(prefix) - room * CHARACTERS_PER_TOKEN // 4)
         typed, healed = self._heal(prefix[line:], room // 2)
         room -= min(-(-len(typed) // TYPED_STEP) * TYPED_STEP, room // 2)
-        before, after = prefix[:line], suffix if self.markers else ""
-        tail = self._head(after, room // 4)
-        head = self._tail(before, room - len(tail))
-        if len(tail) >= room // 4 and len(head) < room - len(tail):
-            tail = self._head(after, room - len(head))
-        if self.markers:
-            pre, suf, mid = self.markers
-            tokens = (*begin, pre, *head, suf, *tail, mid, *typed)
-        else:
-            tokens = (*begin, *head, *typed)
-        if not tokens:
+        if not self.markers:
+            head = self._end_of(prefix[:line], room)
             # A model needs something to continue: an empty file starts where any document does.
-            ends = self.stop_token_ids or tuple(sorted(self._vocabulary.control_ids))
-            if not ends:
-                raise RequestError("prefix is empty and the model has no BOS", field="prefix")
-            tokens = ends[:1]
+            tokens = [*begin, *head, *typed] or self._vocabulary.find(*DOCUMENT_STARTS)[:1]
+            if not tokens:
+                raise RequestError("prefix must not be empty for this model", field="prefix")
+            return RenderedPrompt(
+                tokens=tuple(tokens), must_start_with=healed, stop_token_ids=self.stop_token_ids
+            )
+        tail = self._start_of(suffix, room // 4)
+        head = self._end_of(prefix[:line], room - len(tail))
+        if len(head) + len(tail) < room:
+            tail = self._start_of(suffix, room - len(head))
+        pre, suf, mid = self.markers
+        before = [*begin, pre, *head]
+        around = [*before, suf, *tail, mid]
         return RenderedPrompt(
-            tokens=tokens,
-            boundaries=self._boundaries(len(begin), len(head), len(tail), len(tokens)),
+            tokens=(*around, *typed),
+            # What is before the line outlives an edit behind it; both outlive typing.
+            boundaries=(len(before), len(around)) if typed else (len(before),),
             must_start_with=healed,
             stop_token_ids=self.stop_token_ids,
-        )
-
-    def _boundaries(self, begin: int, head: int, tail: int, total: int) -> tuple[int, ...]:
-        """After the text before the cursor's line, and at the middle marker."""
-        if not self.markers:
-            return ()
-        return tuple(
-            sorted({end for end in (begin + 1 + head, begin + head + tail + 3) if end < total})
         )
 
     def _heal(self, typed: str, most: int) -> tuple[list[int], str]:
@@ -114,18 +112,19 @@ class FillInMiddle:
         piece = self._piece(typed)
         if not piece.ids:
             return [], typed
-        matches = [match.start() for match in LAST_PIECE.finditer(typed[-64:])]
-        start = len(typed) - len(typed[-64:]) + (matches[-1] if matches else 0)
-        keep = sum(1 for span in piece.spans if span[1] <= start)
-        keep = piece.clean_cut(max(keep, len(piece.ids) - MAX_HEALED_TOKENS))
-        cut = piece.spans[keep][0] if keep < len(piece.ids) else len(typed)
-        return piece.ids[:keep][-most:], typed[cut:]
+        *_, match = LAST_PIECE.finditer(typed, max(0, len(typed) - 64))
+        kept = self._piece(typed[: match.start()])
+        if len(piece.ids) - len(kept.ids) <= MAX_HEALED_TOKENS:
+            return kept.ids[-most:], typed[match.start() :]
+        # A long run of letters (a language without spaces): only its last tokens can still change.
+        keep = piece.clean_cut(len(piece.ids) - MAX_HEALED_TOKENS)
+        return piece.ids[:keep][-most:], typed[piece.spans[keep][0] :]
 
     def _piece(self, text: str) -> Piece:
         ids, spans = self._vocabulary.encode_spans(text)
         return Piece(text, ids, spans)
 
-    def _head(self, text: str, limit: int) -> list[int]:
+    def _start_of(self, text: str, limit: int) -> list[int]:
         """Ids of the start of `text`, at most `limit`, ending with a whole line if one fits."""
         piece = self._piece(text[: limit * CHARACTERS_PER_TOKEN])
         if len(piece.ids) <= limit and len(piece.text) == len(text):
@@ -137,41 +136,34 @@ class FillInMiddle:
             keep = sum(1 for span in piece.spans[:keep] if span[1] <= newline + 1)
         return piece.ids[:keep]
 
-    def _tail(self, text: str, limit: int) -> list[int]:
+    def _end_of(self, text: str, limit: int) -> list[int]:
         """Ids of the end of `text`, at most `limit`, starting with a whole line if one fits."""
-        if limit <= 0:
-            return []
-        piece = self._piece(text[-limit * CHARACTERS_PER_TOKEN :])
+        piece = self._piece(text[len(text) - limit * CHARACTERS_PER_TOKEN :] if limit else "")
         if len(piece.ids) <= limit and len(piece.text) == len(text):
             return piece.ids
         skip = max(len(piece.ids) - limit, 0)
-        while skip < len(piece.ids) and skip and piece.spans[skip][0] < piece.spans[skip - 1][1]:
+        while 0 < skip < len(piece.ids) and piece.spans[skip][0] < piece.spans[skip - 1][1]:
             skip += 1
-        start = piece.spans[skip][0] if skip < len(piece.ids) else len(piece.text)
-        line = self._line_start(text, len(text) - len(piece.text) + start)
-        if line is not None:
-            again = self._piece(text[line:])
-            if len(again.ids) <= limit:
-                return again.ids
+        if skip < len(piece.ids):
+            line = _line_start(text, len(text) - len(piece.text) + piece.spans[skip][0])
+            whole_lines = self._piece(text[line:]).ids
+            if whole_lines and len(whole_lines) <= limit:
+                return whole_lines
         return piece.ids[skip:]
 
-    def _line_start(self, text: str, start: int) -> int | None:
-        """The first line start at or after `start`; better, within the first quarter of what is
-        kept, one whose line number is a multiple of `LINE_STEP`."""
-        lines = [start] if start == 0 or text[start - 1] == "\n" else []
-        lines += [match.end() for match in re.finditer("\n", text[start:])]
-        offsets = (
-            [*lines[:1], *(start + end for end in lines[1:])]
-            if lines[:1] == [start]
-            else [start + end for end in lines]
-        )
-        offsets = [offset for offset in offsets if offset < len(text)]
-        if not offsets:
-            return None
-        number = text.count("\n", 0, offsets[0])
-        for rank, offset in enumerate(offsets):
-            if offset - start > (len(text) - start) // 4:
-                break
-            if (number + rank) % LINE_STEP == 0:
-                return offset
-        return offsets[0]
+
+def _line_start(text: str, start: int) -> int:
+    """The first line start at or after `start`, or the end of `text`.
+
+    One whose number is a multiple of `LINE_STEP` goes first if it costs at most a quarter.
+    """
+    newlines = re.compile("\n").finditer(text, max(start - 1, 0), len(text) - 1)
+    offsets = [newline.end() for newline in newlines]
+    if not offsets:
+        return len(text)
+    number = text.count("\n", 0, offsets[0])
+    near = start + (len(text) - start) // 4
+    for rank, offset in enumerate(offsets):
+        if offset <= near and (number + rank) % LINE_STEP == 0:
+            return offset
+    return offsets[0]
