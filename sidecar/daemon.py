@@ -8,6 +8,7 @@ import logging
 import os
 import signal
 import socket
+import threading
 from collections.abc import Callable, Iterator
 
 import uvicorn
@@ -110,7 +111,11 @@ class Daemon:
 
     @contextlib.contextmanager
     def _signals(self) -> Iterator[None]:
-        """The first one ends the daemon cleanly, the second at once."""
+        """The first one ends the daemon cleanly, the second at once. They are left alone where the
+        daemon does not run in the main thread."""
+        if threading.current_thread() is not threading.main_thread():
+            yield
+            return
         loop = asyncio.get_running_loop()
         wanted = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 

@@ -15,7 +15,7 @@ from sidecar.cli.replies import as_text, daemon_for
 from sidecar.cli.terminal import print_json, shown
 from sidecar.config import load_config
 
-_PLACE = re.compile(r"(?P<file>.+?):(?P<line>\d+)(?::(?P<column>\d+))?", re.DOTALL)
+_PLACE = re.compile(r"(?P<file>.+?):(?P<line>\d{1,9})(?::(?P<column>\d{1,9}))?", re.DOTALL)
 
 
 def command(
@@ -24,9 +24,12 @@ def command(
         typer.Argument(
             metavar="[FILE:LINE[:COLUMN]]",
             help="Both from 1; COLUMN counts characters and is the line's end where left out. "
-            "With - as FILE the text comes from stdin; - alone is a prefix on stdin.",
+            "- takes stdin as the text before the gap.",
         ),
     ] = None,
+    buffer: Annotated[
+        bool, typer.Option("--stdin", help="FILE's text is on stdin: an unsaved buffer.")
+    ] = False,
     prefix: Annotated[str | None, typer.Option(help="The text before the gap.")] = None,
     suffix: Annotated[str | None, typer.Option(help="The text after the gap.")] = None,
     max_tokens: Annotated[int | None, typer.Option(help="At most this many tokens.")] = None,
@@ -42,7 +45,7 @@ def command(
 ) -> None:
     """Complete code at a place in a file, or between --prefix and --suffix."""
     settings = load_config(path=config)
-    before, after, path = _gap(place, prefix, suffix)
+    before, after, path = _gap(place, prefix, suffix, buffer=buffer)
     asked: dict[str, Any] = {"prefix": before, "suffix": after, "draft": not no_draft}
     optional = {"path": path, "maxTokens": max_tokens, "multiline": multiline}
     asked |= {name: value for name, value in optional.items() if value is not None}
@@ -58,8 +61,12 @@ def command(
         sys.stdout.write("\n")
 
 
-def _gap(place: str | None, prefix: str | None, suffix: str | None) -> tuple[str, str, str | None]:
+def _gap(
+    place: str | None, prefix: str | None, suffix: str | None, *, buffer: bool
+) -> tuple[str, str, str | None]:
     """The text before and after the gap, and the file's path."""
+    if buffer and (place is None or place == "-"):
+        raise RequestError("--stdin goes with FILE:LINE:COLUMN", field="stdin")
     if place is None:
         if prefix is None:
             raise RequestError("say where: FILE:LINE:COLUMN, --prefix TEXT, or - for stdin")
@@ -74,14 +81,15 @@ def _gap(place: str | None, prefix: str | None, suffix: str | None) -> tuple[str
     if match is None:
         raise RequestError(f"{place} is not FILE:LINE or FILE:LINE:COLUMN", field="place")
     name = match["file"]
-    text = read_stdin() if name == "-" else _read(Path(name))
+    text = read_stdin() if buffer else _read(Path(name))
     at = offset(text, int(match["line"]), int(match["column"]) if match["column"] else None, name)
-    return text[:at], text[at:], None if name == "-" else _as_the_model_sees_it(Path(name))
+    return text[:at], text[at:], _as_the_model_sees_it(Path(name))
 
 
 def _as_the_model_sees_it(path: Path) -> str:
     """Relative as it was given, or else its bare name: where a home is belongs in no prompt."""
-    return path.name if path.is_absolute() or ".." in path.parts else path.as_posix()
+    name = path.name if path.is_absolute() or ".." in path.parts else path.as_posix()
+    return name.encode(errors="replace").decode()
 
 
 def offset(text: str, line: int, column: int | None, name: str) -> int:

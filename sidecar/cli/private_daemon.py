@@ -12,7 +12,7 @@ from concurrent.futures import Future
 
 import msgspec
 
-from engine import engine_client
+from engine import EngineClient, engine_client
 from sidecar.config import Config
 from sidecar.daemon import Daemon
 from sidecar.runtime_dir import Address
@@ -31,27 +31,37 @@ def private_daemon(config: Config) -> Iterator[Address]:
                 config.http, host="127.0.0.1", port=0, api_key=secrets.token_urlsafe()
             ),
         )
-        opened: Future[tuple[asyncio.AbstractEventLoop, Services, Address]] = Future()
-
-        async def serve() -> None:
-            daemon = Daemon(config, engine_client(config.engine))
-            loop = asyncio.get_running_loop()
-            await daemon.run(lambda services, address: opened.set_result((loop, services, address)))
-
-        def run() -> None:
-            try:
-                asyncio.run(serve())
-            except Exception as error:
-                if opened.done():
-                    raise
-                opened.set_exception(error)
-
-        thread = threading.Thread(target=run, name="private-daemon", daemon=True)
-        thread.start()
-        loop, services, address = opened.result()
-        try:
+        with daemon_in_thread(config, engine_client(config.engine)) as address:
             yield address
-        finally:
-            with contextlib.suppress(RuntimeError):
-                loop.call_soon_threadsafe(services.shutdown)
-            thread.join()
+
+
+@contextlib.contextmanager
+def daemon_in_thread(config: Config, engine: EngineClient) -> Iterator[Address]:
+    """A daemon on a thread of its own, from when its doors answer until the block ends. Raises
+    what `Daemon.run` raises."""
+    opened: Future[tuple[asyncio.AbstractEventLoop, Services, Address]] = Future()
+
+    async def serve() -> None:
+        loop = asyncio.get_running_loop()
+        await Daemon(config, engine).run(
+            lambda services, address: opened.set_result((loop, services, address))
+        )
+
+    def run() -> None:
+        try:
+            asyncio.run(serve())
+        except Exception as error:
+            if opened.done():
+                raise
+            opened.set_exception(error)
+
+    thread = threading.Thread(target=run, name="daemon", daemon=True)
+    thread.start()
+    loop, services, address = opened.result()
+    try:
+        yield address
+    finally:
+        # The loop is closed already where the engine failed.
+        with contextlib.suppress(RuntimeError):
+            loop.call_soon_threadsafe(services.shutdown)
+        thread.join()

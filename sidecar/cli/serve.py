@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from engine import PillionError
+from engine import PillionError, RequestError
 from sidecar.cli import background
 from sidecar.cli.connection import find_daemon, wait_until_ready
 from sidecar.cli.terminal import (
@@ -80,6 +80,8 @@ def command(
         "http.api_key": api_key,
     }
     settings = load_config(flags, path=config)
+    if wait and not detach:
+        raise RequestError("--wait goes with --detach", field="wait")
     if detach:
         flags["engine.model"] = settings.engine.model
         _detach(settings, flags, config, chosen=model is not None, wait=wait, as_json=as_json)
