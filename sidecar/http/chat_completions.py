@@ -31,7 +31,7 @@ from sidecar.http.errors import error_body, json_response
 from sidecar.http.limits import Limits
 from sidecar.http.models import served_model
 from sidecar.http.request import read_json, while_connected
-from sidecar.http.schema.chat_request import ChatMessage, ChatRequest, content_text
+from sidecar.http.schema.chat_request import ChatMessage, ChatRequest
 from sidecar.http.schema.chat_response import (
     AssistantMessage,
     ChatCompletion,
@@ -132,7 +132,14 @@ def chat_of(wire: ChatRequest, session: str | None) -> Chat:
 
 
 def _message(message: ChatMessage) -> dict[str, object]:
-    return {**_plain(message), "content": content_text(message.content)}
+    plain = _plain(message)
+    if isinstance(message.content, list):
+        # What the model once refused is text to it like any other.
+        plain["content"] = [
+            {"type": "text", "text": part.text if part.type == "text" else part.refusal}
+            for part in message.content
+        ]
+    return plain
 
 
 def _plain(value: msgspec.Struct) -> dict[str, object]:

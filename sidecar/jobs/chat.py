@@ -22,8 +22,6 @@ from sidecar.services import Services
 # No tokenizer packs more than this many characters into a token on average, so longer prompts are
 # refused without keeping the codec thread, which keystrokes need too, busy for seconds.
 _MAX_CHARACTERS_PER_TOKEN = 64
-# Template variables that the codec itself sets.
-_RESERVED = frozenset({"messages", "tools", "chat_template", "add_generation_prompt", "tokenize"})
 
 
 class Chat(Struct, frozen=True, kw_only=True):
@@ -121,11 +119,14 @@ def sampling_of(chat: Chat, config: ChatConfig, model: ModelInfo) -> Sampling:
 
 
 def _check_before_rendering(chat: Chat, model: ModelInfo) -> None:
-    if reserved := _RESERVED & chat.template.keys():
-        name = f"chat_template_kwargs.{min(reserved)}"
-        raise RequestError(f"{name} cannot be set", field=name)
     if any(not stop for stop in chat.stop):
         raise RequestError("stop must not contain an empty string", field="stop")
-    characters = sum(len(message["content"]) for message in chat.messages)
+    characters = sum(_characters(message.get("content")) for message in chat.messages)
     if characters > model.context * _MAX_CHARACTERS_PER_TOKEN:
         raise ContextLengthExceeded(characters // _MAX_CHARACTERS_PER_TOKEN, model.context)
+
+
+def _characters(content: Any) -> int:
+    if isinstance(content, list):
+        return sum(len(part["text"]) for part in content)
+    return len(content or "")

@@ -137,13 +137,6 @@ class ChatRequest(Struct, frozen=True, kw_only=True):
             raise _unsupported(name, f"{name} is not supported; use tools")
 
 
-def content_text(content: str | list[ContentPart] | None) -> str:
-    """The text of a message's content, whose parts follow each other directly."""
-    if not isinstance(content, list):
-        return content or ""
-    return "".join(part.text or part.refusal or "" for part in content)
-
-
 def _check_message(message: ChatMessage, where: str) -> None:
     if not isinstance(message.content, list):
         return

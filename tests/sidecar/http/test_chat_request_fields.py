@@ -192,11 +192,14 @@ async def test_messages_of_every_role_reach_the_template() -> None:
     )
     assert messages == (
         {"role": "developer", "content": "rules"},
-        {"role": "system", "content": "more "},
-        {"role": "user", "content": "ab"},
-        {"role": "assistant", "content": "", "tool_calls": [call], "reasoning_content": "hm"},
+        {"role": "system", "content": [{"type": "text", "text": "more "}]},
+        {
+            "role": "user",
+            "content": [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}],
+        },
+        {"role": "assistant", "tool_calls": [call], "reasoning_content": "hm"},
         {"role": "tool", "content": "42", "tool_call_id": "c1"},
-        {"role": "assistant", "content": "no"},
+        {"role": "assistant", "content": [{"type": "text", "text": "no"}]},
         {"role": "user", "content": "go on", "name": "ann"},
     )
     assert tools is None
@@ -324,7 +327,6 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"functions": [{}]}, "functions"),
     ({"function_call": {"name": "f"}}, "function_call"),
     ({"chat_template_kwargs": []}, "chat_template_kwargs"),
-    ({"chat_template_kwargs": {"messages": []}}, "chat_template_kwargs.messages"),
     ({"reasoning_effort": 3}, "reasoning_effort"),
     ({"prompt_cache_key": 3}, "prompt_cache_key"),
 ]

@@ -204,8 +204,10 @@ async def test_a_prompt_that_cannot_fit_is_not_even_rendered() -> None:
     engine = FakeEngine(context=40)
     async with asgi_door(engine) as client:
         engine.codec = None  # rendering would now answer 503
-        huge = [{"role": "user", "content": "x" * (40 * 64 + 1)}]
-        assert error_of(await chat(client, messages=huge))["code"] == "context_length_exceeded"
+        text = "x" * (40 * 64 + 1)
+        for content in (text, [{"type": "text", "text": text}]):
+            response = await chat(client, messages=[{"role": "user", "content": content}])
+            assert error_of(response)["code"] == "context_length_exceeded"
 
 
 async def test_the_engine_may_say_so_too() -> None:
