@@ -110,6 +110,13 @@ class RpcClient:
             await self._arrived.wait()
         return self.orphans.pop(0)
 
+    def stop_reading(self) -> None:
+        """Be a client that hangs: what the server sends stays in the socket's buffers."""
+        self._reading.cancel()
+        transport = self.writer.transport
+        assert isinstance(transport, asyncio.ReadTransport)
+        transport.pause_reading()
+
     async def closed(self) -> None:
         """Return once the server has closed the connection."""
         await asyncio.wait({self._reading})

@@ -72,13 +72,17 @@ async def open_door(
 
 @pytest.fixture
 async def serve(home: Path) -> AsyncIterator[Callable[..., Any]]:
-    """`await serve(reply, ...)`: a Door on a FakeEngine of these arguments."""
+    """`await serve(reply, ...)`: a Door on a FakeEngine (or `kind`) of these arguments."""
     async with contextlib.AsyncExitStack() as stack:
 
         async def start(
-            *args: Any, config: Config | None = None, wait: bool = True, **kwargs: Any
+            *args: Any,
+            kind: type[FakeEngine] = FakeEngine,
+            config: Config | None = None,
+            wait: bool = True,
+            **kwargs: Any,
         ) -> Door:
-            backend = FakeEngine(*args, **kwargs)
+            backend = kind(*args, **kwargs)
             return await stack.enter_async_context(
                 open_door(home, backend, config or Config(), wait=wait)
             )
