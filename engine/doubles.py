@@ -8,7 +8,8 @@ from typing import Any
 import mlx.core as mx
 import mlx.nn as nn
 
-from engine.targets.target import Caches, Target
+from engine.targets.caches import Caches
+from engine.targets.target import Target
 
 
 class ReorderedLinear(nn.Module):

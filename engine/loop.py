@@ -35,11 +35,11 @@ from engine.messages import (
 from engine.prefix_cache.prefix_cache import PrefixCache
 from engine.prefix_cache.snapshot import (
     Attention,
-    Recurrent,
+    Checkpoint,
     can_snapshot,
     restore,
     take_attention,
-    take_recurrent,
+    take_checkpoint,
 )
 from engine.scheduler import Scheduler
 from engine.sequence import SequenceState
@@ -91,9 +91,9 @@ class DecodingLoop:
         # Where prompt chunks are not row-invariant, only state computed on the chunk grid is the
         # state a fresh run would compute.
         self._grid = chunk if not (exactness.prefill or options.fast) else 1
-        self.prefix_cache: PrefixCache[Attention, Recurrent] = PrefixCache(
+        self.prefix_cache: PrefixCache[Attention, Checkpoint] = PrefixCache(
             options.prefix_cache_bytes,
-            recurrent=take_recurrent(caches) is not None,
+            recurrent=take_checkpoint(caches) is not None,
             granularity=self._grid,
         )
 
@@ -221,7 +221,7 @@ class DecodingLoop:
 
     def _checkpoint(self, sequence: SequenceState, length: int) -> None:
         if self._caching and length % self._grid == 0:
-            recurrent = take_recurrent(sequence.caches)
+            recurrent = take_checkpoint(sequence.caches)
             if recurrent is not None:
                 sequence.checkpoints[length] = recurrent
 

@@ -19,10 +19,17 @@ from engine.prefix_cache.snapshot import (
     can_snapshot,
     restore,
     take_attention,
-    take_recurrent,
+    take_checkpoint,
 )
-from engine.targets.gated_delta import RecurrentCache
-from engine.targets.target import Caches, Target, arrays_of
+from engine.targets.caches import (
+    Caches,
+    arrays_of,
+    attention_of,
+    leaves,
+    resume,
+    seen_by_the_next_row,
+)
+from engine.targets.target import Target
 
 # Tokens before the probed rows: behind a short prompt, and past the key length at which MLX's
 # Metal attention changes kernels (two-pass attention starts at 1,024 keys).
@@ -35,14 +42,14 @@ CHUNK_SECONDS = 0.5
 class Serial:
     """One-row decoding behind one context: what every width is compared with.
 
-    logits[i], recurrent[i]: after row i. keys, values: of all rows.
+    logits[i], checkpoints[i]: after row i. keys, values: of all rows.
     """
 
     start: Callable[[], Caches]
     length: int
     tokens: list[int]
     logits: list[mx.array]
-    recurrent: list[Any]
+    checkpoints: list[Any]
     caches: Caches
 
 
@@ -107,7 +114,7 @@ def _serial(
     """Run `prompt` context tokens and `rows` more, one row at a time."""
     caches = new_caches()
     tokens = _tokens(vocabulary, prompt + rows)
-    logits, recurrent = [], []
+    logits, checkpoints = [], []
     before = new_caches()
     for index, token in enumerate(tokens):
         if index == prompt:
@@ -115,16 +122,16 @@ def _serial(
         row = target.forward([token], caches)[0]
         mx.eval(row, arrays_of(caches))
         logits.append(row)
-        recurrent.append(take_recurrent(caches))
+        checkpoints.append(take_checkpoint(caches))
 
     def start() -> Caches:
         return _copy(target, before, length)
 
-    return Serial(start, length, tokens[prompt:], logits[prompt:], recurrent[prompt:], caches)
+    return Serial(start, length, tokens[prompt:], logits[prompt:], checkpoints[prompt:], caches)
 
 
 def _copy(target: Target, caches: Caches, length: int) -> Caches:
-    return restore(target, take_attention(caches, length), take_recurrent(caches), length)
+    return restore(target, take_attention(caches, length), take_checkpoint(caches), length)
 
 
 def _random_start(target: Target, vocabulary: int, length: int) -> Callable[[], Caches]:
@@ -132,15 +139,17 @@ def _random_start(target: Target, vocabulary: int, length: int) -> Callable[[], 
     shape only, and a real prompt would cost seconds."""
     caches = target.new_caches()
     target.prefill(_tokens(vocabulary, 2), caches)
-    for layer, cache in enumerate(caches):
-        if isinstance(cache, RecurrentCache):
+    for layer, cache in enumerate(leaves(caches)):
+        like = attention_of(cache, length)
+        if like is None:
             continue
-        for name in ("keys", "values"):
-            like = getattr(cache, name)
-            shape = (*like.shape[:2], length, like.shape[3])
-            made = mx.random.normal(shape, key=mx.random.key(layer)).astype(like.dtype)
-            setattr(cache, name, made)
-        cache.offset = length
+        made = (
+            mx.random.normal((*a.shape[:2], length, a.shape[3]), key=mx.random.key(layer))
+            for a in like
+            if a is not None
+        )
+        dtype = cache.keys.dtype
+        resume(cache, tuple(a.astype(dtype) for a in made), None, length)
     mx.eval(arrays_of(caches))
     return lambda: _copy(target, caches, length)
 
@@ -157,7 +166,9 @@ def _width_fault(target: Target, serial: Serial, rows: int) -> str:
             return f"logits of row {row + 1} differ by up to {gap:.2g} ({token} chosen)"
     keep = max(1, rows // 2)
     target.roll_back(caches, rows, keep)
-    if not same_state(caches, serial.caches, serial.length + keep, serial.recurrent[keep - 1]):
+    if not same_state(
+        target, caches, serial.caches, serial.length + keep, serial.checkpoints[keep - 1]
+    ):
         return f"caches differ after keeping {keep} rows"
     return ""
 
@@ -167,28 +178,23 @@ def _prefill_fault(target: Target, serial: Serial) -> str:
     caches = serial.start()
     target.prefill(serial.tokens, caches)
     rows = len(serial.tokens)
-    if same_state(caches, serial.caches, serial.length + rows, serial.recurrent[-1]):
+    if same_state(target, caches, serial.caches, serial.length + rows, serial.checkpoints[-1]):
         return ""
     return f"the caches after a chunk of {rows} tokens"
 
 
-def same_state(caches: Caches, serial: Caches, length: int, recurrent: Any) -> bool:
-    """Bit-equality of two cache lists at `length` tokens; `recurrent` is the serial run's
-    recurrent state there (its attention state is a prefix of what it holds now)."""
-    for index, (one, other) in enumerate(zip(caches, serial, strict=True)):
-        if isinstance(one, RecurrentCache):
-            pairs = zip((one[0], one[1]), recurrent.arrays[index], strict=True)
-        else:
-            if one.offset != length:
-                return False
-            pairs = zip(
-                (one.keys[..., :length, :], one.values[..., :length, :]),
-                (other.keys[..., :length, :], other.values[..., :length, :]),
-                strict=True,
-            )
-        if not all(mx.array_equal(a, b, equal_nan=True).item() for a, b in pairs):
-            return False
-    return True
+def same_state(target: Target, caches: Caches, serial: Caches, length: int, state: Any) -> bool:
+    """Bit-equality with a serial run at `length` tokens.
+
+    serial: its caches, maybe of later; their attention state at `length` is a prefix of it.
+    state: the `Checkpoint` it left at `length`, for the rest.
+    """
+    there = restore(target, take_attention(serial, length), state, length)
+    return all(
+        mx.array_equal(a, b, equal_nan=True).item()
+        for one, other in zip(leaves(caches), leaves(there), strict=True)
+        for a, b in zip(seen_by_the_next_row(one), seen_by_the_next_row(other), strict=True)
+    )
 
 
 def measured_chunk(target: Target, vocabulary: int) -> int:

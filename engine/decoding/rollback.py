@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import Any
 
-# mlx-lm caches whose `trim` only moves an offset: attention keys and values of any length.
-TRIMMED = frozenset({"KVCache", "QuantizedKVCache", "ConcatenateKVCache"})
+# Caches whose `trim` only moves an offset: attention keys and values in temporal order.
+TRIMMED = frozenset({"KVCache", "QuantizedKVCache", "ConcatenateKVCache", "WindowCache"})
 
 
 def can_roll_back(cache: Any) -> bool:

@@ -1,9 +1,4 @@
-"""Copies of a sequence's caches that share its buffers.
-
-An attention cache writes into its own array object in place (`keys[...] = rows`), so a snapshot
-takes a slice, which is another object over the same buffer; MLX copies the buffer when one of the
-two is written to. Recurrent caches replace their arrays, so keeping the references is enough.
-"""
+"""Copies of a sequence's caches that share its buffers: MLX copies one when it is written to."""
 
 from __future__ import annotations
 
@@ -11,67 +6,64 @@ from dataclasses import dataclass
 
 import mlx.core as mx
 
-from engine.targets.gated_delta import RecurrentCache
-from engine.targets.target import Caches, Target
-
-
-@dataclass(frozen=True)
-class Recurrent:
-    """The recurrent layers' windows and states at one length; None for attention layers."""
-
-    arrays: tuple[tuple[mx.array | None, mx.array | None] | None, ...]
-
-    @property
-    def nbytes(self) -> int:
-        return sum(
-            a.nbytes for pair in self.arrays if pair is not None for a in pair if a is not None
-        )
+from engine.targets.caches import Arrays, Caches, attention_of, can_keep, leaves, resume, state_of
+from engine.targets.target import Target
 
 
 @dataclass(frozen=True)
 class Attention:
-    """Keys and values of the attention layers, good for every length up to `length`."""
+    """Keys and values of the full-attention layers, good for every length up to `length`; None
+    for the other layers."""
 
-    arrays: tuple[tuple[mx.array, mx.array] | None, ...]
+    arrays: tuple[Arrays | None, ...]
     length: int
 
     @property
     def nbytes(self) -> int:
-        return sum(k.nbytes + v.nbytes for k, v in (p for p in self.arrays if p is not None))
+        return sum(a.nbytes for a in _flat(self.arrays))
 
 
-def take_recurrent(caches: Caches) -> Recurrent | None:
-    """The recurrent part as it is now; None for a model that has none."""
-    arrays = tuple((c[0], c[1]) if isinstance(c, RecurrentCache) else None for c in caches)
-    return Recurrent(arrays) if any(a is not None for a in arrays) else None
+@dataclass(frozen=True)
+class Checkpoint:
+    """State that is only known at one length: recurrent layers and sliding windows. None for the
+    other layers."""
+
+    arrays: tuple[Arrays | None, ...]
+
+    @property
+    def nbytes(self) -> int:
+        return sum(a.nbytes for a in _flat(self.arrays))
+
+
+def _flat(arrays: tuple[Arrays | None, ...]) -> list[mx.array]:
+    return [a for layer in arrays if layer is not None for a in layer if a is not None]
 
 
 def take_attention(caches: Caches, length: int) -> Attention:
-    """The attention part, which holds `length` tokens."""
-    arrays = tuple(
-        None
-        if isinstance(c, RecurrentCache) or c.keys is None
-        else (c.keys[..., :length, :], c.values[..., :length, :])
-        for c in caches
-    )
-    mx.eval([array for pair in arrays if pair is not None for array in pair])
+    """The full-attention part, which holds `length` tokens."""
+    arrays = tuple(attention_of(cache, length) for cache in leaves(caches))
+    mx.eval(_flat(arrays))
     return Attention(arrays, length)
+
+
+def take_checkpoint(caches: Caches) -> Checkpoint | None:
+    """The rest as it is now; None for a model that has only full attention."""
+    arrays = tuple(state_of(cache) for cache in leaves(caches))
+    mx.eval(_flat(arrays))
+    return Checkpoint(arrays) if any(a is not None for a in arrays) else None
 
 
 def can_snapshot(caches: Caches) -> bool:
     """Whether every cache is of a kind that these snapshots cover."""
-    return all(isinstance(c, RecurrentCache) or type(c).__name__ == "KVCache" for c in caches)
+    return all(map(can_keep, leaves(caches)))
 
 
 def restore(
-    target: Target, attention: Attention, recurrent: Recurrent | None, length: int
+    target: Target, attention: Attention, checkpoint: Checkpoint | None, length: int
 ) -> Caches:
     """Fresh caches that hold the first `length` tokens of a snapshot."""
     caches = target.new_caches()
-    for index, cache in enumerate(caches):
-        if recurrent is not None and (pair := recurrent.arrays[index]) is not None:
-            cache[0], cache[1] = pair
-        elif (kept := attention.arrays[index]) is not None:
-            cache.keys, cache.values = (array[..., :length, :] for array in kept)
-            cache.offset = length
+    for index, cache in enumerate(leaves(caches)):
+        state = None if checkpoint is None else checkpoint.arrays[index]
+        resume(cache, attention.arrays[index], state, length)
     return caches

@@ -11,12 +11,14 @@ from typing import Any
 
 import mlx.core as mx
 import mlx.nn as nn
-from mlx_lm.models.cache import make_prompt_cache
+from mlx_lm.models.cache import ArraysCache, RotatingKVCache, make_prompt_cache
 
 from engine.decoding.rollback import can_roll_back, roll_back
-
-# mlx-lm's cache objects ship no types; what they hold is documented in engine/decoding/rollback.py.
-Caches = list[Any]
+from engine.targets.caches import Caches, arrays_of, leaves
+from engine.targets.gated_delta import record_gated_delta
+from engine.targets.mamba import record_mamba
+from engine.targets.recurrent import RecurrentCache
+from engine.targets.window import WindowCache
 
 
 class Target:
@@ -30,11 +32,22 @@ class Target:
     def __init__(self, model: nn.Module, family: str) -> None:
         self.model = model
         self.family = family
-        self.speculative = all(can_roll_back(cache) for cache in self.new_caches())
+        recorded = sum(record_gated_delta(x) or record_mamba(x) for x in model.layers)
+        kinds = [type(cache) for cache in leaves(make_prompt_cache(model))]
+        self._recorded = recorded == kinds.count(ArraysCache)
+        self.speculative = all(can_roll_back(cache) for cache in leaves(self.new_caches()))
 
     def new_caches(self) -> Caches:
         """Empty caches for one sequence, in layer order."""
-        return list(make_prompt_cache(self.model))
+        return [self._exact(cache) for cache in make_prompt_cache(self.model)]
+
+    def _exact(self, cache: Any) -> Any:
+        """The same kind of cache in a form whose rows can be taken back, where there is one."""
+        if type(cache) is ArraysCache and self._recorded:
+            return RecurrentCache()
+        if type(cache) is RotatingKVCache and cache.keep == 0:
+            return WindowCache(cache.max_size)
+        return cache
 
     def forward(self, tokens: Sequence[int], caches: Caches) -> mx.array:
         """Run `tokens` (M of them) behind what the caches hold, and append them.
@@ -42,11 +55,13 @@ class Target:
         Returns the logits, (M, vocabulary), lazily. With M > 1 the rows may be taken back once by
         `roll_back`, until the next forward.
         """
+        _record(caches, len(tokens) > 1)
         logits: mx.array = self.model(mx.array([list(tokens)]), cache=caches)
         return logits[0]
 
     def prefill(self, tokens: Sequence[int], caches: Caches) -> None:
         """Append `tokens` to the caches and evaluate them; their logits are not computed."""
+        _record(caches, False)
         self.model(mx.array([list(tokens)]), cache=caches)
         mx.eval(arrays_of(caches))
 
@@ -55,28 +70,15 @@ class Target:
 
         Afterwards the caches are bit-equal to having seen only those rows.
         """
-        roll_back(caches, rows, keep)
+        roll_back(leaves(caches), rows, keep)
 
 
-def arrays_of(caches: Caches) -> list[mx.array]:
-    """Every array the caches hold, for `mx.eval`."""
-    arrays: list[mx.array] = []
+def _record(caches: Caches, recording: bool) -> None:
     for cache in caches:
-        pending = [cache.state]
-        while pending:
-            item = pending.pop()
-            if isinstance(item, mx.array):
-                arrays.append(item)
-            elif isinstance(item, list | tuple):
-                pending.extend(item)
-    return arrays
+        if isinstance(cache, RecurrentCache):
+            cache.recording, cache.tape = recording, None
 
 
 def bind(model: nn.Module, config: dict[str, Any]) -> Target:
     """The target for a loaded model; `config` is its config.json."""
-    from engine.targets.gated_delta import GatedDeltaTarget, has_gated_delta_layers
-
-    family = str(config["model_type"])
-    if has_gated_delta_layers(model):
-        return GatedDeltaTarget(model, family)
-    return Target(model, family)
+    return Target(model, str(config["model_type"]))

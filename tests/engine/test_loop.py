@@ -292,13 +292,13 @@ def test_a_reply_leaves_caches_that_equal_a_serial_run():
     hit = loop.prefix_cache.lookup(tokens)
     assert hit is not None
     assert hit.length == len(tokens) - 1
-    from engine.prefix_cache.snapshot import restore, take_recurrent
+    from engine.prefix_cache.snapshot import restore, take_checkpoint
 
     serial = target.new_caches()
     for token in tokens[:-1]:
         target.forward([token], serial)
     kept = restore(target, hit.attention, hit.recurrent, hit.length)
-    assert same_state(kept, serial, hit.length, take_recurrent(serial))
+    assert same_state(target, kept, serial, hit.length, take_checkpoint(serial))
 
 
 def uneven_target():

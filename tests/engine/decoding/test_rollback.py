@@ -15,8 +15,9 @@ from tiny_models import FAMILIES, tiny
 
 from engine.decoding.exactness import same_state
 from engine.decoding.rollback import can_roll_back, roll_back
-from engine.prefix_cache.snapshot import restore, take_attention, take_recurrent
-from engine.targets.target import arrays_of, bind
+from engine.prefix_cache.snapshot import restore, take_attention, take_checkpoint
+from engine.targets.caches import arrays_of
+from engine.targets.target import bind
 
 
 class Serial:
@@ -34,7 +35,7 @@ class Serial:
             self.tokens.append(self.rng.randrange(96))
             self.logits.append(self.target.forward(self.tokens[-1:], self.caches)[0])
             mx.eval(self.logits[-1], arrays_of(self.caches))
-            self.recurrent.append(take_recurrent(self.caches))
+            self.recurrent.append(take_checkpoint(self.caches))
 
 
 # MLX's CPU back end gathers expert weights in float32 only.
@@ -61,7 +62,10 @@ def test_rounds_of_every_width_leave_the_caches_of_a_serial_run(family, dtype):
             assert mx.array_equal(logits[row], serial.logits[length + row]), (rows, keep, row)
         target.roll_back(caches, rows, keep)
         length += keep
-        assert same_state(caches, serial.caches, length, serial.recurrent[length - 1]), (rows, keep)
+        assert same_state(target, caches, serial.caches, length, serial.recurrent[length - 1]), (
+            rows,
+            keep,
+        )
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -77,9 +81,9 @@ def test_rejected_rows_would_change_the_state_without_rollback(family):
             cache.offset -= 1
     assert serial.tokens[4] != 7
     if family in ("qwen3_5", "qwen3_next"):
-        assert not same_state(caches, serial.caches, 4, serial.recurrent[3])
+        assert not same_state(target, caches, serial.caches, 4, serial.recurrent[3])
     else:
-        assert not same_state(caches, serial.caches, 5, serial.recurrent[4])
+        assert not same_state(target, caches, serial.caches, 5, serial.recurrent[4])
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -89,9 +93,9 @@ def test_sequences_that_share_a_snapshot_do_not_see_each_other(family):
     serial.extend(12)
     caches = target.new_caches()
     target.prefill(serial.tokens[:4], caches)
-    recurrent = {4: take_recurrent(caches)}
+    recurrent = {4: take_checkpoint(caches)}
     target.prefill(serial.tokens[4:6], caches)
-    recurrent[6] = take_recurrent(caches)
+    recurrent[6] = take_checkpoint(caches)
     attention = take_attention(caches, 6)
     others = [restore(target, attention, recurrent[n], n) for n in (4, 6, 4)]
     for other in (caches, *others):
@@ -100,10 +104,10 @@ def test_sequences_that_share_a_snapshot_do_not_see_each_other(family):
         mx.eval(arrays_of(other))
     for length in (4, 6):
         again = restore(target, attention, recurrent[length], length)
-        assert same_state(again, serial.caches, length, serial.recurrent[length - 1])
+        assert same_state(target, again, serial.caches, length, serial.recurrent[length - 1])
         target.forward(serial.tokens[length : length + 4], again)
         target.roll_back(again, 4, 3)
-        assert same_state(again, serial.caches, length + 3, serial.recurrent[length + 2])
+        assert same_state(target, again, serial.caches, length + 3, serial.recurrent[length + 2])
 
 
 def test_no_mlx_lm_class_is_touched():
