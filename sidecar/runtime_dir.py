@@ -123,6 +123,16 @@ class RuntimeDir:
         finally:
             os.close(lock)
 
+    @contextlib.contextmanager
+    def starting(self) -> Iterator[None]:
+        """Be the only one that starts a daemon; the others wait here and then find it."""
+        lock = os.open(self.path / "start.lock", os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            yield
+        finally:
+            os.close(lock)
+
     def holder(self) -> int | None:
         """The pid of the daemon that holds the lock; 0 where it has not written it yet, None
         where nobody does."""

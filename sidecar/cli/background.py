@@ -14,9 +14,10 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-from engine import PillionError
-from sidecar.cli.connection import find_daemon
+from engine import EngineError, NotReady, PillionError
+from sidecar.cli.connection import NotRunning, find_daemon, wait_until_ready
 from sidecar.config import Config, environment_of
 from sidecar.runtime_dir import Address, RuntimeDir
 
@@ -32,7 +33,7 @@ class StartFailed(PillionError):
 
 @dataclass(frozen=True)
 class Background:
-    """A daemon that is starting. log: its stdout and stderr, from `log_start` on."""
+    """A daemon that this process started. log: its stdout and stderr, from `log_start` on."""
 
     process: subprocess.Popen[bytes]
     log: Path
@@ -41,8 +42,8 @@ class Background:
     def wait_for_doors(self, config: Config) -> Address:
         """The address once both doors answer. Raises StartFailed with what the child said.
 
-        Where two daemons start at once one of them gives way, and its starter is answered with
-        the other's address.
+        Where somebody else's daemon was quicker the child gives way, and that one's address is
+        the answer.
         """
         runtime = RuntimeDir.of(config.daemon)
         deadline = time.monotonic() + DOORS_SECONDS
@@ -57,6 +58,15 @@ class Background:
             f"the daemon does not answer after {DOORS_SECONDS:.0f} s; its log is {self.log}"
         )
 
+    def wait_for_model(self, address: Address) -> dict[str, Any]:
+        """The status once the model is loaded. Raises EngineError with what the child said."""
+        try:
+            return wait_until_ready(address)
+        except (NotReady, NotRunning):
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self.process.wait(DOORS_SECONDS)
+            raise EngineError(self.last_words()) from None
+
     def last_words(self) -> str:
         """The error that the child ended with."""
         with self.log.open("rb") as log:
@@ -70,8 +80,25 @@ class Background:
         return said[-1] if said else f"it said nothing (exit code {self.process.returncode})"
 
 
-def start(config: Config, flags: Mapping[str, object], config_file: Path | None) -> Background:
-    """Start ``pillion serve`` in a session of its own with these settings."""
+def ensure_daemon(
+    config: Config, flags: Mapping[str, object], config_file: Path | None
+) -> tuple[Address, Background | None]:
+    """The running daemon's address; where none runs, start one with these settings. The second
+    value is None where one was running. Raises StartFailed.
+
+    An editor that reopens five windows calls this five times at once, and starts one process.
+    """
+    runtime = RuntimeDir.of(config.daemon)
+    runtime.create()
+    with runtime.starting():
+        if (address := find_daemon(config)) is not None:
+            return address, None
+        started = _start(config, flags, config_file)
+        return started.wait_for_doors(config), started
+
+
+def _start(config: Config, flags: Mapping[str, object], config_file: Path | None) -> Background:
+    """``pillion serve`` in a session of its own."""
     folder = state_dir(config)
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     log = folder / "daemon.log"

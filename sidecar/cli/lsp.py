@@ -17,7 +17,7 @@ from typing import Annotated
 import typer
 
 from sidecar import unix_socket
-from sidecar.cli import background
+from sidecar.cli.background import ensure_daemon
 from sidecar.cli.connection import NotRunning, find_daemon
 from sidecar.cli.terminal import note
 from sidecar.config import load_config
@@ -40,8 +40,7 @@ def command(
     if address is None:
         if no_start:
             raise NotRunning()
-        started = background.start(settings, {"engine.model": settings.engine.model}, config)
-        address = started.wait_for_doors(settings)
+        address, _ = ensure_daemon(settings, {"engine.model": settings.engine.model}, config)
     if sys.stdin.isatty():
         note("this is for editors: they write to stdin and read stdout; Ctrl-C ends it")
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as daemon:

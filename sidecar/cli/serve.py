@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from engine import PillionError, RequestError
-from sidecar.cli import background
-from sidecar.cli.connection import find_daemon, wait_until_ready
+from sidecar.cli.background import ensure_daemon
+from sidecar.cli.connection import wait_until_ready
 from sidecar.cli.terminal import (
     GREEN,
     Loading,
@@ -98,10 +98,8 @@ def _detach(
     wait: bool,
     as_json: bool,
 ) -> None:
-    address = find_daemon(settings)
-    if address is None:
-        address = background.start(settings, flags, config_file).wait_for_doors(settings)
-    else:
+    address, started = ensure_daemon(settings, flags, config_file)
+    if started is None:
         note(f"a daemon is already running (pid {address.pid}), with {address.model}")
     if chosen and address.model != settings.engine.model:
         raise PillionError(
@@ -110,7 +108,8 @@ def _detach(
         )
     _announce(address, as_json=as_json)
     if wait:
-        _announce_ready(wait_until_ready(address), as_json=as_json)
+        status = started.wait_for_model(address) if started else wait_until_ready(address)
+        _announce_ready(status, as_json=as_json)
 
 
 def _serve(settings: Config, *, as_json: bool) -> int:
@@ -201,7 +200,14 @@ def curl_line(address: Address) -> str:
 
 def _log_to_stderr(level: str) -> None:
     """Ours at `level`, everybody else's from warnings up. pygls logs what clients send."""
-    logging.basicConfig(format="%(asctime)s %(levelname)s %(name)s: %(message)s", stream=sys.stderr)
+    logging.addLevelName(logging.ERROR, "error")
+    logging.addLevelName(logging.WARNING, "warning")
+    logging.addLevelName(logging.INFO, "info")
+    logging.basicConfig(
+        format="%(asctime)s %(levelname)s: %(message)s",
+        datefmt="%Y-%m-%d %H:%M:%S",
+        stream=sys.stderr,
+    )
     for name in ("sidecar", "engine", "metal"):
         logging.getLogger(name).setLevel(level.upper())
     logging.getLogger("pygls").setLevel(logging.CRITICAL)

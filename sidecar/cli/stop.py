@@ -34,15 +34,13 @@ def command(
     if (address := find_daemon(settings)) is not None:
         with contextlib.suppress(PillionError), Rpc(address) as rpc:
             rpc.call("pillion/shutdown")
-        if _gone(runtime, _ASKED_SECONDS):
-            _say(f"stopped (pid {pid})", as_json=as_json, pid=pid)
-            return
-    # Whoever holds the lock wrote its pid there, so no other process can be hit.
-    if runtime.holder() == pid and pid:
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(pid, signal.SIGTERM)
-    if not _gone(runtime, _SIGNALLED_SECONDS):
-        raise PillionError(f"the daemon (pid {pid}) does not stop; `kill -9 {pid}` ends it")
+    if address is None or not _gone(runtime, _ASKED_SECONDS):
+        # Whoever holds the lock wrote its pid there, so no other process can be hit.
+        if runtime.holder() == pid and pid:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGTERM)
+        if not _gone(runtime, _SIGNALLED_SECONDS):
+            raise PillionError(f"the daemon (pid {pid}) does not stop; `kill -9 {pid}` ends it")
     _say(f"stopped (pid {pid})", as_json=as_json, pid=pid)
 
 
@@ -54,6 +52,7 @@ def _running(runtime: RuntimeDir) -> int | None:
 
 
 def _gone(runtime: RuntimeDir, seconds: float) -> bool:
+    """Wait until the lock is free: then the doors are closed and the engine has let go."""
     deadline = time.monotonic() + seconds
     while runtime.holder() is not None:
         if time.monotonic() > deadline:
