@@ -105,7 +105,8 @@ def _check_content(headers: Headers) -> None:
     media = headers.get("content-type", "application/json").partition(";")[0].strip().lower()
     if media != "application/json" and not re.fullmatch(r"application/[\w.-]+\+json", media):
         raise RequestError(
-            f"Content-Type must be application/json, not {media[:100]!r}",
+            f"Content-Type must be application/json, not {media[:100]!r} "
+            "(curl: -H 'Content-Type: application/json')",
             code="unsupported_media_type",
         )
     encoding = headers.get("content-encoding", "identity").strip().lower()

@@ -11,6 +11,7 @@ from typing import Any
 
 import httpx2
 import uvicorn
+from waiting import until
 
 from engine import EngineClient
 from engine.testing import FakeEngine
@@ -134,11 +135,3 @@ def post(body: bytes, *headers: str, host: str = "localhost") -> bytes:
     """A raw HTTP/1.1 chat request."""
     lines = [f"POST {COMPLETIONS} HTTP/1.1", f"Host: {host}", f"Content-Length: {len(body)}"]
     return "\r\n".join([*lines, *headers, "", ""]).encode() + body
-
-
-async def until(condition: Any, seconds: float = 10) -> None:
-    """Wait for what another thread or task is about to do."""
-    async with asyncio.timeout(seconds):
-        # What is waited for sets no asyncio.Event: it happens on the engine's thread.
-        while not condition():  # noqa: ASYNC110
-            await asyncio.sleep(0.005)

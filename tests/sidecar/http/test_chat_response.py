@@ -7,17 +7,8 @@ import hashlib
 import threading
 from typing import Any
 
-from http_door import (
-    COMPLETIONS,
-    HELLO,
-    asgi_door,
-    chat,
-    error_of,
-    events_of,
-    post,
-    socket_door,
-    until,
-)
+from http_door import COMPLETIONS, HELLO, asgi_door, chat, error_of, events_of, post, socket_door
+from waiting import until
 
 from engine import Overloaded, RequestError
 from engine.testing import EOS, FakeEngine

@@ -6,7 +6,8 @@ import asyncio
 import json
 
 import pytest
-from http_door import Served, post, socket_door, until
+from http_door import Served, post, socket_door
+from waiting import until
 
 from engine import Finished
 from engine.testing import FakeEngine

@@ -13,7 +13,8 @@ import h11
 import httpx2
 import msgspec
 import pytest
-from http_door import COMPLETIONS, HELLO, Served, asgi_door, error_of, post, socket_door, until
+from http_door import COMPLETIONS, HELLO, Served, asgi_door, error_of, post, socket_door
+from waiting import until
 
 from engine.testing import FakeEngine
 from sidecar.http.schema.chat_request import ChatRequest

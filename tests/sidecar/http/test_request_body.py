@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from http_door import COMPLETIONS, Served, asgi_door, error_of, post, socket_door, until
+from http_door import COMPLETIONS, Served, asgi_door, error_of, post, socket_door
+from waiting import until
 
 from engine.testing import FakeEngine
 from sidecar.config import Config, HttpConfig
