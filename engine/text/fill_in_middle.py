@@ -43,9 +43,8 @@ LIMIT_WITHOUT_ONE = 1 << 20
 MAX_HEALED_TOKENS = 3
 # A token is rarely longer than this many characters; text is cut by it before it is tokenised.
 CHARACTERS_PER_TOKEN = 12
-# A cut moves in steps, so that neither typing nor moving down a few lines shifts what is cached.
+# Room for what is typed is taken in steps, so that a key does not shift the cuts before it.
 TYPED_STEP = 64
-LINE_STEP = 16
 
 
 @dataclass(frozen=True)
@@ -60,6 +59,13 @@ class Piece:
         """The largest token count <= `index` that does not end inside a character."""
         while 0 < index < len(self.ids) and self.spans[index][0] < self.spans[index - 1][1]:
             index -= 1
+        return index
+
+    def clean_start(self, index: int) -> int:
+        """The smallest token index >= `index` (and 0) that does not start inside a character."""
+        index = max(index, 0)
+        while 0 < index < len(self.ids) and self.spans[index][0] < self.spans[index - 1][1]:
+            index += 1
         return index
 
 
@@ -81,8 +87,11 @@ class FillInMiddle:
         line = max(prefix.rfind("\n"), prefix.rfind("\r")) + 1
         # Of a very long line only the end is "typed"; the rest counts as text before it.
         line = max(line, len(prefix) - room * CHARACTERS_PER_TOKEN // 4)
-        typed, healed = self._heal(prefix[line:], room // 2)
-        room -= min(-(-len(typed) // TYPED_STEP) * TYPED_STEP, room // 2)
+        kept, healed = self._heal(prefix[line:])
+        skip = kept.clean_start(len(kept.ids) - room // 2)
+        line += kept.spans[skip][0] if skip < len(kept.ids) else len(kept.text)
+        typed = kept.ids[skip:]
+        room -= min((len(typed) // TYPED_STEP + 1) * TYPED_STEP, room // 2)
         if not self.markers:
             head = self._end_of(prefix[:line], room)
             # A model needs something to continue: an empty file starts where any document does.
@@ -107,18 +116,19 @@ class FillInMiddle:
             stop_token_ids=self.stop_token_ids,
         )
 
-    def _heal(self, typed: str, most: int) -> tuple[list[int], str]:
-        """Split the typed part of a line into stable ids and the text that must start the reply."""
+    def _heal(self, typed: str) -> tuple[Piece, str]:
+        """Split the typed part of a line into what is stable and what must start the reply."""
         piece = self._piece(typed)
         if not piece.ids:
-            return [], typed
+            return piece, ""
         *_, match = LAST_PIECE.finditer(typed, max(0, len(typed) - 64))
         kept = self._piece(typed[: match.start()])
         if len(piece.ids) - len(kept.ids) <= MAX_HEALED_TOKENS:
-            return kept.ids[-most:], typed[match.start() :]
+            return kept, typed[match.start() :]
         # A long run of letters (a language without spaces): only its last tokens can still change.
-        keep = piece.clean_cut(len(piece.ids) - MAX_HEALED_TOKENS)
-        return piece.ids[:keep][-most:], typed[piece.spans[keep][0] :]
+        count = piece.clean_cut(len(piece.ids) - MAX_HEALED_TOKENS)
+        cut = piece.spans[count][0]
+        return Piece(typed[:cut], piece.ids[:count], piece.spans[:count]), typed[cut:]
 
     def _piece(self, text: str) -> Piece:
         ids, spans = self._vocabulary.encode_spans(text)
@@ -141,9 +151,7 @@ class FillInMiddle:
         piece = self._piece(text[len(text) - limit * CHARACTERS_PER_TOKEN :] if limit else "")
         if len(piece.ids) <= limit and len(piece.text) == len(text):
             return piece.ids
-        skip = max(len(piece.ids) - limit, 0)
-        while 0 < skip < len(piece.ids) and piece.spans[skip][0] < piece.spans[skip - 1][1]:
-            skip += 1
+        skip = piece.clean_start(len(piece.ids) - limit)
         if skip < len(piece.ids):
             line = _line_start(text, len(text) - len(piece.text) + piece.spans[skip][0])
             whole_lines = self._piece(text[line:]).ids
@@ -153,17 +161,16 @@ class FillInMiddle:
 
 
 def _line_start(text: str, start: int) -> int:
-    """The first line start at or after `start`, or the end of `text`.
+    """A line start at or after `start`, or the end of `text`.
 
-    One whose number is a multiple of `LINE_STEP` goes first if it costs at most a quarter.
+    Of those that cost at most a quarter of what is left, the one whose line number is the roundest
+    in binary: it goes on being chosen while the cursor moves down.
     """
     newlines = re.compile("\n").finditer(text, max(start - 1, 0), len(text) - 1)
-    offsets = [newline.end() for newline in newlines]
-    if not offsets:
+    starts = [newline.end() for newline in newlines]
+    if not starts:
         return len(text)
-    number = text.count("\n", 0, offsets[0])
+    first = text.count("\n", 0, starts[0])
     near = start + (len(text) - start) // 4
-    for rank, offset in enumerate(offsets):
-        if offset <= near and (number + rank) % LINE_STEP == 0:
-            return offset
-    return offsets[0]
+    cheap = sum(offset <= near for offset in starts) or 1
+    return starts[max(range(cheap), key=lambda rank: (first + rank) & -(first + rank))]
