@@ -41,6 +41,7 @@ def status_of(error: PillionError) -> int:
 
 
 def error_body(error: PillionError) -> ErrorBody:
+    """The error in OpenAI's shape, for an answer or for an event of a stream."""
     status = status_of(error)
     fallback = "invalid_request_error" if status < 500 else "server_error"
     return ErrorBody(

@@ -22,7 +22,9 @@ class BoundedProtocol(H11Protocol):
 
     patience = 30.0
 
+    # uvicorn narrows asyncio's signature, so this has to.
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """Start the clock with the connection."""
         super().connection_made(transport)
         # The exchange that was over when the reaper last looked (None before the first one).
         self._over: RequestResponseCycle | None = None

@@ -48,6 +48,7 @@ class ReplyFacts(Struct, frozen=True, kw_only=True):
 
 
 def usage_of(finished: Finished) -> Usage:
+    """OpenAI's `usage` of a reply."""
     completion = len(finished.tokens)
     return Usage(
         prompt_tokens=finished.prompt_tokens,
@@ -59,6 +60,7 @@ def usage_of(finished: Finished) -> Usage:
 
 
 def facts_of(finished: Finished) -> ReplyFacts:
+    """The `pillion` object of a reply; times are rounded to the microsecond."""
     return ReplyFacts(
         seed=finished.seed,
         exact=finished.exact,

@@ -206,20 +206,18 @@ async def test_messages_of_every_role_reach_the_template() -> None:
     assert template == {}
 
 
-TOOL = {
-    "type": "function",
-    "function": {
-        "name": "read",
-        "description": "Read a file",
-        "parameters": {"type": "object", "properties": {"z": {}, "a": {}}, "required": []},
-    },
+FUNCTION = {
+    "name": "read",
+    "description": "Read a file",
+    "parameters": {"type": "object", "properties": {"z": {}, "a": {}}, "required": []},
 }
+TOOL = {"type": "function", "function": FUNCTION}
 
 
 @pytest.mark.parametrize("choice", [None, "auto"])
 async def test_tools_reach_the_template_in_one_order(choice: str | None) -> None:
-    shuffled = {"function": dict(reversed(TOOL["function"].items())), "type": "function"}  # type: ignore[attr-defined]
-    shuffled["function"]["strict"] = True  # type: ignore[index]
+    function = dict(reversed(FUNCTION.items())) | {"strict": True}
+    shuffled = {"function": function, "type": "function"}
     _, tools, _ = await rendered(tools=[shuffled], tool_choice=choice)
     assert msgspec.json.encode(tools) == msgspec.json.encode([TOOL])
 

@@ -115,7 +115,8 @@ async def test_a_client_that_stops_reading_is_gone() -> None:
     engine = FakeEngine("y" * 20000, round_seconds=0.001, context=30000)
     async with socket_door(engine, limits=Limits(stall=0.2)) as served:
         _, writer = await served.raw()
-        writer.transport.pause_reading()  # type: ignore[attr-defined]
+        assert isinstance(writer.transport, asyncio.ReadTransport)
+        writer.transport.pause_reading()
         writer.write(chat_request(stream=True))
         await until(lambda: engine.endings)
         [ending] = engine.endings.values()

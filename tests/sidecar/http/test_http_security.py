@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from http_door import COMPLETIONS, HELLO, asgi_door, error_of
 
@@ -11,8 +13,8 @@ from sidecar.config import Config, HttpConfig
 PATHS = ["/health", "/v1/models", "/nothing"]
 
 
-async def get(headers: dict[str, str], path: str = "/health", **http: object) -> int:
-    config = Config(http=HttpConfig(**http))  # type: ignore[arg-type]
+async def get(headers: dict[str, str], path: str = "/health", **http: Any) -> int:
+    config = Config(http=HttpConfig(**http))
     async with asgi_door(FakeEngine(), config=config) as client:
         response = await client.get(path, headers=headers)
     assert "access-control-allow-origin" not in response.headers
