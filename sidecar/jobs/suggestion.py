@@ -18,6 +18,7 @@ Multiline = Literal["auto", "never", "always"]
 MAX_LINES = 16
 _LOOPS = 3
 _LONGEST_CYCLE = 4
+_LONGEST_PERIOD = 20
 _LONG_LOOP = 60
 
 _PAIRS = {")": "(", "]": "[", "}": "{"}
@@ -30,7 +31,6 @@ _STRING = re.compile(r"""(["'`])(?:\\.|(?!\1).)*\1""")
 _CONTROL = re.compile(
     r"<\|\w+\|>|<｜[^｜\n]+｜>|<(?:fim_(?:prefix|suffix|middle|pad)|file_sep|repo_name|reponame)>"
 )
-_ONE_LINE_LOOP = re.compile(r"(.{1,40}?)\1{5,}")
 _TOKEN = re.compile(r"\w+|[^\w\s]+")
 
 
@@ -101,7 +101,11 @@ def settle(reply: str, gap: Gap, ending: Ending | None = None) -> Settled:
     than blank.
     """
     reply = reply.replace("\r\n", "\n").rstrip("\r").replace("\r", "\n")
-    if control := _CONTROL.search(reply):
+    control = _CONTROL.search(reply)
+    loop = _end_of_first_pass(reply[: control.end() - 1] if control else reply)
+    if loop is not None:
+        reply, ending = reply[:loop], "stop"
+    elif control:
         reply, ending = reply[: control.start()], "stop"
     if ending == "length":
         # The last character may have been cut in two.
@@ -256,15 +260,38 @@ def _open_brackets(text: str) -> int:
 
 
 def _without_loop(kept: list[str], gap: Gap) -> list[str] | None:
-    """The lines with their last loop run once, if they end in one."""
+    """The lines with their loop run once, if they end in one."""
     whole = [gap.before + kept[0], *kept[1:]]
     for period in range(1, _LONGEST_CYCLE + 1):
         tail = whole[-_LOOPS * period :]
         once = tail[:period]
         if any(line.strip() for line in once) and tail == once * _LOOPS:
             return kept[: len(kept) - (_LOOPS - 1) * period]
-    loop = _ONE_LINE_LOOP.search(kept[-1])
-    # Rulers and indentation repeat too; a loop repeats words.
-    if loop and len(loop[0]) >= _LONG_LOOP and any(char.isalnum() for char in loop[1]):
-        return [*kept[:-1], kept[-1][: loop.end(1)]]
+    return None
+
+
+def _end_of_first_pass(reply: str) -> int | None:
+    """Where to cut a line that goes round in circles: after the first time round.
+
+    Found at the earliest character that gives it away, so that more text changes nothing.
+    """
+    line_start = 0
+    for line in reply.split("\n"):
+        if len(line) >= _LONG_LOOP:
+            found = [_first_loop(line, period) for period in range(1, _LONGEST_PERIOD + 1)]
+            if seen := [loop for loop in found if loop is not None]:
+                return line_start + min(seen)[1]
+        line_start += len(line) + 1
+    return None
+
+
+def _first_loop(line: str, period: int) -> tuple[int, int] | None:
+    """(where a loop of `period` is found out, where its first pass ends)."""
+    run = 0
+    for at, (char, earlier) in enumerate(zip(line[period:], line, strict=False), start=period):
+        run = run + 1 if char == earlier else 0
+        if run + period >= _LONG_LOOP:
+            first = line[at + 1 - run - period : at + 1 - run]
+            # Rulers and indentation repeat too; a loop repeats words.
+            return (at, at + 1 - run) if any(map(str.isalnum, first)) else None
     return None

@@ -129,10 +129,17 @@ def test_ordinary_text_that_looks_alike_is_kept():
         ("|\n", "x = " + "again " * 40, "x = again"),
         ("|\n", "# " + "-" * 76, "# " + "-" * 76),
         ("|\n", "0, 0, 0, 0, 0, 0, 0", "0, 0, 0, 0, 0, 0, 0"),
+        ("x = |\n", "get" + "_all" * 30, "get_all"),
     ],
 )
 def test_a_loop_is_shown_once(document, reply, expected):
     assert shown(document, reply) == expected
+
+
+def test_a_loop_in_one_line_is_found_out_before_the_line_ends():
+    settled = settle("get" + "_all" * 15, at("x = |\n"))
+    assert settled == ("get_all", True)
+    assert not settle("get" + "_all" * 14, at("x = |\n")).decided
 
 
 def test_line_ends_are_the_documents():
