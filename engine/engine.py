@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import queue
+import sys
 import threading
 import traceback
 from collections.abc import Callable
@@ -101,6 +102,8 @@ class Engine:
             self._die(f"{type(error).__name__}: {error}")
         else:
             self._finish("stopped", "the engine was stopped")
+        finally:
+            _end_streams()
 
     def _die(self, detail: str) -> None:
         self._finish("failed", detail)
@@ -188,3 +191,15 @@ class Engine:
             else:
                 loop.cancel(message)
             busy = True
+
+
+def _end_streams() -> None:
+    """Give back this thread's MLX streams while the thread still runs.
+
+    Left to the thread's end, that is still going on when a process exits right after `stop`, and
+    MLX 0.32 then aborts it ("terminate called without an active exception") in place of its exit
+    code: 13 of 115 processes did on a busy machine, none of 115 with this.
+    """
+    if (mx := sys.modules.get("mlx.core")) is not None:
+        mx.synchronize()
+        mx.clear_streams()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import subprocess
 import sys
 import threading
 from pathlib import Path
@@ -211,3 +212,29 @@ async def test_two_open_requests_of_one_id_are_refused():
 
 def test_tiny_models_and_the_byte_codec_share_a_vocabulary():
     assert fake_model().vocab_size == VOCABULARY == 261
+
+
+EXIT_AFTER_STOP = """
+import asyncio, sys
+from engine import EngineClient, EngineOptions
+from engine.engine import Engine
+from test_engine import started, tiny_load
+
+async def main():
+    client = await started(tiny_load(), draft="none")
+    await client.stop()
+
+asyncio.run(main())
+sys.exit(7)
+"""
+
+
+@pytest.mark.slow
+def test_a_process_that_stops_its_engine_keeps_its_exit_code():
+    """MLX used to abort about every tenth of them, while the engine thread was still ending."""
+    command = [sys.executable, "-c", EXIT_AFTER_STOP]
+    codes = [
+        subprocess.run(command, cwd=Path(__file__).parent, stderr=subprocess.DEVNULL).returncode
+        for _ in range(8)
+    ]
+    assert codes == [7] * 8
