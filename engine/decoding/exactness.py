@@ -72,7 +72,7 @@ def probe(
         fault = _width_fault(target, short, rows)
         progress(0.3 + 0.4 * rows / asked)
         if fault:
-            width, reason = rows - 1, f"{rows} rows behind {SHORT} tokens: {fault}"
+            width, reason = rows - 1, f"{target.family}: {rows} rows behind {SHORT} tokens: {fault}"
             break
     if width > 1 and context > LONG + asked:
         width, reason = _long_width(target, vocabulary, width, reason)

@@ -14,10 +14,12 @@ import mlx.nn as nn
 from mlx_lm.models.cache import ArraysCache, RotatingKVCache, make_prompt_cache
 
 from engine.decoding.rollback import can_roll_back, roll_back
+from engine.errors import ModelError
 from engine.targets.caches import Caches, arrays_of, leaves
 from engine.targets.gated_delta import record_gated_delta
 from engine.targets.mamba import record_mamba
 from engine.targets.recurrent import RecurrentCache
+from engine.targets.taps import Taps
 from engine.targets.window import WindowCache
 
 
@@ -32,6 +34,7 @@ class Target:
     def __init__(self, model: nn.Module, family: str) -> None:
         self.model = model
         self.family = family
+        self._taps: Taps | None = None
         recorded = sum(record_gated_delta(x) or record_mamba(x) for x in model.layers)
         kinds = [type(cache) for cache in leaves(make_prompt_cache(model))]
         self._recorded = recorded == kinds.count(ArraysCache)
@@ -65,12 +68,46 @@ class Target:
         self.model(mx.array([list(tokens)]), cache=caches)
         mx.eval(arrays_of(caches))
 
+    def tap(self, layer_ids: Sequence[int]) -> None:
+        """Keep the residual stream after these layers (0-based) in every forward from now on."""
+        self._taps = Taps(self.model, layer_ids)
+
+    def take_hidden(self) -> mx.array:
+        """The tapped rows of the last forward or prefill, (T, len(layer_ids) * H), lazily."""
+        if self._taps is None:
+            raise ValueError("the target is not tapped")
+        return self._taps.take()
+
+    def embed(self, tokens: mx.array) -> mx.array:
+        """Rows of the embedding table, (..., H), scaled as the model scales them."""
+        owner = text_model(self.model)
+        rows: mx.array = owner.embed_tokens(tokens)
+        return rows * getattr(owner, "embed_scale", 1.0)
+
+    def head(self, hidden: mx.array) -> mx.array:
+        """Logits (..., vocabulary) of final hidden rows, without soft-capping."""
+        logits: mx.array
+        for owner in (self.model, getattr(self.model, "language_model", None)):
+            if hasattr(owner, "lm_head"):
+                logits = owner.lm_head(hidden)
+                return logits
+        logits = text_model(self.model).embed_tokens.as_linear(hidden)
+        return logits
+
     def roll_back(self, caches: Caches, rows: int, keep: int) -> None:
         """Keep the first `keep` of the `rows` that the last forward appended.
 
         Afterwards the caches are bit-equal to having seen only those rows.
         """
         roll_back(leaves(caches), rows, keep)
+
+
+def text_model(model: nn.Module) -> nn.Module:
+    """The module of a model that owns the embedding table."""
+    for _, module in model.named_modules():
+        if "embed_tokens" in module:
+            return module
+    raise ModelError(f"{type(model).__module__}: no embed_tokens to draft with")
 
 
 def _record(caches: Caches, recording: bool) -> None:

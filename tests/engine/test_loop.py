@@ -12,7 +12,7 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parent))
 
 from loops import VOCABULARY, LoopUnderTest, says, scripted
-from tiny_models import FAMILIES, tiny
+from tiny_models import FAMILIES, LATENT_FAMILIES, tiny
 
 from engine.audit import Audit
 from engine.decoding.exactness import same_state
@@ -337,6 +337,16 @@ def test_an_exact_model_probes_exact_at_every_width():
     for family in FAMILIES:
         report = LoopUnderTest(bind(*tiny(family)), exactness=None, width=16).exactness
         assert report == Exactness(exact=True, width=16, asked=16, prefill=True)
+
+
+@pytest.mark.parametrize("family", LATENT_FAMILIES)
+def test_a_family_whose_rows_are_not_exact_is_served_target_only_by_name(family):
+    loop = LoopUnderTest(bind(*tiny(family)), exactness=None)
+    assert (loop.width, loop.exactness.width) == (1, 1)
+    assert loop.exactness.reason.startswith(f"{family}: 2 rows behind 8 tokens: logits of row 1")
+    reply = loop.reply(prompts(1)[0], max_tokens=12, ignore_eos=True)
+    assert (reply.width, reply.accepted + reply.rejected, reply.exact) == (1, 0, True)
+    assert loop.reply(prompts(1)[0], max_tokens=12, ignore_eos=True).tokens == reply.tokens
 
 
 def test_where_prompt_chunks_differ_only_the_grid_is_reused():
