@@ -26,8 +26,8 @@ def test_tapping_changes_no_logits_and_the_last_tap_is_what_the_head_reads(famil
     target.tap([0, last])
     caches = target.new_caches()
     # Mamba-2 rows are run one by one where they may be taken back.
-    equal = mx.allclose if family == "nemotron_h" else mx.array_equal
-    assert equal(target.forward(TOKENS, caches), plain[0])
+    atol = 1e-4 if family == "nemotron_h" else 0.0
+    assert mx.allclose(target.forward(TOKENS, caches), plain[0], rtol=0.0, atol=atol)
     rows = target.take_hidden()
     width = rows.shape[1] // 2
     assert rows.shape == (len(TOKENS), 2 * 32)
