@@ -155,14 +155,15 @@ class Daemon:
         while (status := self._engine.status()).state in ("loading", "ready"):
             was_ready = was_ready or status.state == "ready"
             await self._engine.changed()
+        why = status.detail or f"it is {status.state}"
         if was_ready:
-            log.error("the engine died: %s; start the daemon again", status.detail)
+            log.error("the engine died: %s; start the daemon again", why)
         else:
             log.error(
                 "%s could not be loaded: %s; `pillion models` lists what can be, "
                 "`pillion doctor` checks this machine",
                 self._config.engine.model,
-                status.detail,
+                why,
             )
 
     async def _close(

@@ -6,13 +6,12 @@ Blocking and small on purpose: a verb that asks one thing needs no event loop an
 from __future__ import annotations
 
 import contextlib
-import http.client
 import json
 import socket
 import time
 import urllib.parse
 from collections.abc import Generator, Iterator, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -21,6 +20,9 @@ from sidecar import unix_socket
 from sidecar.cli.terminal import Loading
 from sidecar.config import Config
 from sidecar.runtime_dir import Address, RuntimeDir
+
+if TYPE_CHECKING:
+    import http.client
 
 _INVALID_PARAMS = -32602
 _READ_BYTES = 64 << 10
@@ -98,7 +100,10 @@ class Rpc:
             name, _, value = line.partition(b":")
             if name.lower() == b"content-length":
                 length = int(value)
-        message: dict[str, Any] = msgspec.json.decode(self._stream.read(length))
+        body = self._stream.read(length)
+        if len(body) < length:
+            raise NotRunning("the daemon went away")
+        message: dict[str, Any] = msgspec.json.decode(body)
         return message
 
 
@@ -138,6 +143,9 @@ def stream_chat(address: Address, body: Mapping[str, Any]) -> Generator[dict[str
     Closing the iterator drops the connection, which frees the engine. Raises the error that the
     door answers with.
     """
+    # `pillion status` has no use for it, and it takes longer to import than that verb takes.
+    import http.client
+
     url = urllib.parse.urlsplit(address.url)
     connection = http.client.HTTPConnection(url.hostname or "", url.port, timeout=600)
     headers = {"Content-Type": "application/json"}

@@ -84,7 +84,7 @@ class Loading:
         if self._spinner is not None:
             percent = "" if progress is None else f" {progress:.0%}"
             self._spinner.update(f"{detail}{percent}")
-        elif detail != self._said:
+        elif detail and detail != self._said:
             note(detail)
         self._said = detail
 
