@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import BinaryIO
 
@@ -22,50 +22,49 @@ from engine.messages import BaselineReply, BaselineRequest, EngineOptions
 
 def serve(lines: Iterable[bytes], replies: BinaryIO) -> None:
     """Answer `lines` until they end or one fails; a failure is the last reply."""
+    try:
+        for reply in _replies(iter(lines)):
+            replies.write(msgspec.json.encode(reply) + b"\n")
+            replies.flush()
+    except (PillionError, msgspec.MsgspecError) as error:
+        replies.write(msgspec.json.encode(BaselineReply(error=str(error))) + b"\n")
+
+
+def _replies(lines: Iterator[bytes]) -> Iterator[BaselineReply]:
     from mlx_lm import stream_generate
     from mlx_lm.utils import load_tokenizer
 
     from engine.loading.load import load
 
-    def answer(reply: BaselineReply) -> None:
-        replies.write(msgspec.json.encode(reply) + b"\n")
-        replies.flush()
-
-    lines = iter(lines)
-    try:
-        loaded = load(
-            msgspec.json.decode(next(lines), type=EngineOptions), lambda what, share: None
+    if (first := next(lines, None)) is None:
+        return
+    loaded = load(msgspec.json.decode(first, type=EngineOptions), lambda what, share: None)
+    end = list(loaded.info.eos_token_ids)
+    tokenizer = load_tokenizer(Path(loaded.info.path), eos_token_ids=end)
+    yield BaselineReply()
+    for line in lines:
+        request = msgspec.json.decode(line, type=BaselineRequest)
+        tokens: list[int] = []
+        began = first_token = time.perf_counter()
+        for response in stream_generate(
+            loaded.model, tokenizer, list(request.prompt), max_tokens=request.max_tokens
+        ):
+            if not tokens:
+                first_token = time.perf_counter()
+            tokens.append(response.token)
+        yield BaselineReply(
+            tokens=tuple(tokens),
+            prefill_ms=1e3 * (first_token - began),
+            decode_ms=1e3 * (time.perf_counter() - first_token),
         )
-        eos = list(loaded.info.eos_token_ids)
-        tokenizer = load_tokenizer(Path(loaded.info.path), eos_token_ids=eos)
-        answer(BaselineReply())
-        for line in lines:
-            request = msgspec.json.decode(line, type=BaselineRequest)
-            began = time.perf_counter()
-            tokens: list[int] = []
-            first = began
-            for response in stream_generate(
-                loaded.model, tokenizer, list(request.prompt), max_tokens=request.max_tokens
-            ):
-                if not tokens:
-                    first = time.perf_counter()
-                tokens.append(response.token)
-            answer(
-                BaselineReply(
-                    tokens=tuple(tokens),
-                    prefill_ms=1e3 * (first - began),
-                    decode_ms=1e3 * (time.perf_counter() - first),
-                )
-            )
-    except (PillionError, msgspec.MsgspecError) as error:
-        answer(BaselineReply(error=str(error)))
 
 
 def main() -> None:
     """Libraries that print must not end up between the replies."""
     replies = os.fdopen(os.dup(sys.stdout.fileno()), "wb")
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
-    serve(sys.stdin.buffer, replies)
+    with replies:
+        serve(sys.stdin.buffer, replies)
 
 
 if __name__ == "__main__":
