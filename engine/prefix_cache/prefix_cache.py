@@ -18,6 +18,8 @@ from engine.errors import EngineError
 
 
 class Sized(Protocol):
+    """What a byte budget can be kept of."""
+
     @property
     def nbytes(self) -> int: ...
 
@@ -41,6 +43,7 @@ class Entry(Generic[A, R]):
 
     @property
     def nbytes(self) -> int:
+        """Bytes that this entry keeps alive."""
         return (
             self.tokens.nbytes
             + self.attention.nbytes

@@ -31,6 +31,7 @@ class WindowCache(KVCache):
         self.start = 0
 
     def update_and_fetch(self, keys: mx.array, values: mx.array) -> tuple[mx.array, mx.array]:
+        """Append rows, (1, heads, rows, width) each; return all that a new row can see."""
         self._drop()
         # KVCache counts buffer rows in `offset`; around it the offset is absolute.
         self.offset -= self.start
@@ -50,6 +51,7 @@ class WindowCache(KVCache):
     def make_mask(
         self, N: int, window_size: int | None = None, return_array: bool = False
     ) -> mx.array | str | None:
+        """The mask for N rows about to be appended, as mlx-lm's attention takes it."""
         window = min(window_size or self.max_size, self.max_size)
         # What `_drop` will leave in front of the new rows.
         oldest = max(0, self.offset - (self.max_size - 1)) // BLOCK * BLOCK

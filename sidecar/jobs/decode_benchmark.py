@@ -63,6 +63,8 @@ class Row(Struct, frozen=True, kw_only=True):
 
 
 class Baseline(Protocol):
+    """Another implementation, measured beside ours."""
+
     async def generate(self, prompt: Sequence[int], max_tokens: int) -> Run:
         """A greedy reply of another implementation."""
 

@@ -152,6 +152,7 @@ def result_message(request_id: Id, result: Any) -> bytes:
 
 
 def error_message(error: RpcError, request_id: Id | None = None) -> bytes:
+    """An answer with `error`; without `request_id`, to the request that `error` names."""
     body: dict[str, Any] = {"code": error.code, "message": error.message}
     if error.data is not None:
         body["data"] = error.data

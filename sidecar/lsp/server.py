@@ -103,6 +103,7 @@ class Connection:
         self._tasks: set[asyncio.Task[object]] = set()
 
     async def read(self, frames: FrameReader) -> None:
+        """Take messages until `exit` or the end of the stream."""
         while self._session.phase is not Phase.EXITED:
             try:
                 body = await frames.next()

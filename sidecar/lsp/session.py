@@ -25,10 +25,12 @@ from sidecar.services import Services
 from sidecar.workspace.documents import Document, Documents
 from sidecar.workspace.positions import Encoding
 
-_CONVERTER: Converter = default_converter()  # type: ignore[no-untyped-call]
+_CONVERTER: Converter = default_converter()  # type: ignore[no-untyped-call]  # pygls ships none
 
 
 class Phase(enum.Enum):
+    """Where a connection is in LSP's life cycle."""
+
     NEW = enum.auto()
     RUNNING = enum.auto()
     SHUT_DOWN = enum.auto()
@@ -127,6 +129,7 @@ class Session:
         self._outbox.send(body)
 
     def log_to_client(self, kind: types.MessageType, message: str) -> None:
+        """Put a line in the editor's log of this server."""
         params = types.LogMessageParams(kind, message)
         self._outbox.send(
             notification_message(types.WINDOW_LOG_MESSAGE, _CONVERTER.unstructure(params))
