@@ -191,6 +191,17 @@ async def test_a_prompt_that_does_not_fit() -> None:
     assert engine.seen == []
 
 
+async def test_a_prompt_must_leave_room_for_one_token() -> None:
+    engine = FakeEngine("abc", context=40)
+    async with asgi_door(engine) as client:
+        full = await chat(client, messages=[{"role": "user", "content": "x" * 32}])
+        assert error_of(full)["code"] == "context_length_exceeded"
+        assert engine.seen == []
+        fits = await chat(client, messages=[{"role": "user", "content": "x" * 31}])
+        assert fits.json()["usage"]["prompt_tokens"] == 39
+        assert fits.json()["choices"][0]["finish_reason"] == "length"
+
+
 async def test_a_prompt_that_cannot_fit_is_not_even_rendered() -> None:
     engine = FakeEngine(context=40)
     async with asgi_door(engine) as client:
