@@ -54,6 +54,8 @@ class Address(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 @dataclass(frozen=True)
 class RuntimeDir:
+    """The folder at `path`, which need not exist yet."""
+
     """The folder and what lies in it."""
 
     path: Path

@@ -28,6 +28,8 @@ _KEPT_LOG_BYTES = 1 << 20
 
 
 class StartFailed(PillionError):
+    """The daemon did not come up; the message is what it said."""
+
     """The daemon ended, or did not answer in time; the message says where its log is."""
 
     code = "start_failed"

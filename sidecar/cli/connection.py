@@ -29,6 +29,10 @@ _READ_BYTES = 64 << 10
 
 
 class NotRunning(PillionError):
+    """There is no daemon to talk to, or no longer."""
+
+    """There is no daemon to talk to."""
+
     code = "not_running"
 
     def __init__(self, said: str = "no daemon is running; `pillion serve` starts one") -> None:
