@@ -23,11 +23,13 @@ INDEX = "model.safetensors.index.json"
 DTYPE_BYTES = {"F64": 8, "F32": 4, "F16": 2, "BF16": 2}
 DTYPE_NAMES = {"F64": "float64", "F32": "float32", "F16": "float16", "BF16": "bfloat16"}
 
-# By mlx-lm's model_type: how rows of a verify forward can be taken back (engine/targets).
+# By mlx-lm's model_type: the families whose rejected rows engine/targets can take back exactly.
 DENSE = frozenset(
     {"llama", "mistral", "qwen2", "qwen3", "qwen3_moe", "mixtral", "smollm3", "olmo2"}
 )
 GATED_DELTA = frozenset({"qwen3_5", "qwen3_5_moe", "qwen3_next"})
+SLIDING_OR_MAMBA = frozenset({"gemma3_text", "gemma4_text", "muse_glimmer", "nemotron_h"})
+SPECULATIVE = DENSE | GATED_DELTA | SLIDING_OR_MAMBA
 
 
 @dataclass(frozen=True)
@@ -158,8 +160,15 @@ class Checkpoint:
 
     @property
     def state_bytes(self) -> int:
-        """Recurrent states of one sequence (float32) and the tails of their convolutions."""
+        """Caches of one sequence that do not grow: full sliding windows, recurrent states (float32)
+        and the tails of their convolutions."""
         config = self.text_config
+        kinds: list[str] = config.get("layer_types") or []
+        windows = sum(kind == "sliding_attention" for kind in kinds)
+        if windows:
+            window = min(int(config.get("sliding_window") or 0), self.context)
+            layer = self.cache_bytes_per_token() // max(self.attention_layers, 1)
+            return windows * window * layer
         layers = int(config.get("num_hidden_layers") or 0) - self.attention_layers
         if self.family not in GATED_DELTA or layers <= 0:
             return 0
@@ -171,7 +180,7 @@ class Checkpoint:
     @property
     def drafting(self) -> str:
         """``speculative`` where rows can be taken back exactly, else ``target-only``."""
-        return "speculative" if self.family in DENSE | GATED_DELTA else "target-only"
+        return "speculative" if self.family in SPECULATIVE else "target-only"
 
     @cached_property
     def fingerprint(self) -> str:
@@ -204,7 +213,7 @@ def _read_header(file: Path) -> dict[str, Tensor]:
             length = int.from_bytes(stream.read(8), "little")
             if size < 8 or not 0 < length <= min(size - 8, MAX_HEADER_BYTES):
                 raise ModelError(f"{file}: damaged: its header does not fit its {size} bytes")
-            header = msgspec.json.decode(stream.read(length), type=dict[str, dict[str, Any]])
+            header = msgspec.json.decode(stream.read(length), type=dict[str, Any])
     except OSError as error:
         raise ModelError(f"{file}: {error.strerror}") from error
     except msgspec.DecodeError as error:

@@ -108,8 +108,10 @@ def _fetch_from_hub(source: Source, revision: str | None, progress: Progress) ->
 
 def _progress_bar(name: str, progress: Progress) -> type[Any]:
     """A silent tqdm class that reports the bytes that have arrived."""
+    # tqdm ships no types.
     from tqdm import tqdm  # type: ignore[import-untyped]
 
+    # So its class is untyped too.
     class Reporting(tqdm):  # type: ignore[misc]
         def __init__(self, *args: Any, **kwargs: Any) -> None:
             kwargs.pop("name", None)

@@ -24,7 +24,7 @@ from engine.text.seals import Seals
 class GenerationTag(Extension):
     """`{% generation %}` marks a reply for training; for a prompt its body is just rendered."""
 
-    tags = {"generation"}  # noqa: RUF012
+    tags = {"generation"}  # noqa: RUF012 (Jinja declares it so)
 
     def parse(self, parser: Parser) -> list[nodes.Node]:
         next(parser.stream)

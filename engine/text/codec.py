@@ -110,6 +110,7 @@ class TextCodec:
         return "".join([*map(detokenizer.add, tokens), detokenizer.finish()])
 
     def detokenizer(self) -> Detokenizer:
+        """See `Codec.detokenizer`. One for each sequence; it keeps what is not yet a character."""
         table = self.vocabulary.byte_table
         if table is None:
             return WindowDetokenizer(self._decode_plainly)

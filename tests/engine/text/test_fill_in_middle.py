@@ -170,7 +170,7 @@ def test_megabytes_are_not_tokenised(codec: TextCodec) -> None:
 
     from engine.text.fill_in_middle import FillInMiddle
 
-    infill = FillInMiddle(Counting())  # type: ignore[arg-type]
+    infill = FillInMiddle(Counting())
     infill.prompt("x = 1\n" * 1_000_000, "y = 2\n" * 1_000_000, 1536)
     assert sum(seen) < 1536 * 60
 

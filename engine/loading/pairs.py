@@ -1,0 +1,38 @@
+"""Which published drafter belongs to which target."""
+
+from __future__ import annotations
+
+import re
+
+DRAFTERS = {
+    "gemma-4-12b-it": "z-lab/gemma4-12B-it-DFlash",
+    "gemma-4-26b-a4b-it": "z-lab/gemma-4-26B-A4B-it-DFlash",
+    "gemma-4-31b-it": "z-lab/gemma-4-31B-it-DFlash",
+    "muse-glimmer-30b": "z-lab/Muse-Glimmer-30B-DFlash2",
+    "qwen3-4b": "z-lab/Qwen3-4B-DFlash-b16",
+    "qwen3-8b": "z-lab/Qwen3-8B-DFlash-b16",
+    "qwen3-coder-30b-a3b": "z-lab/Qwen3-Coder-30B-A3B-DFlash",
+    "qwen3-coder-next": "z-lab/Qwen3-Coder-Next-DFlash",
+    "qwen3.5-4b": "z-lab/Qwen3.5-4B-DFlash",
+    "qwen3.5-9b": "z-lab/Qwen3.5-9B-DFlash",
+    "qwen3.5-27b": "z-lab/Qwen3.5-27B-DFlash",
+    "qwen3.5-35b-a3b": "z-lab/Qwen3.5-35B-A3B-DFlash",
+    "qwen3.5-122b-a10b": "z-lab/Qwen3.5-122B-A10B-DFlash",
+    "qwen3.6-27b": "z-lab/Qwen3.6-27B-DFlash",
+    "qwen3.6-35b-a3b": "z-lab/Qwen3.6-35B-A3B-DFlash",
+    "qwen3.8-27b": "z-lab/Qwen3.8-27B-DFlash2",
+}
+"""Target, in lower case, to the Hub id of its drafter (huggingface.co/collections/z-lab)."""
+
+
+def drafter_for(model: str) -> str | None:
+    """The Hub id of the drafter published for a target, or None.
+
+    model: a Hub id or the name of a folder. What stands behind a known target's name and a dash,
+    such as a quantisation, does not matter, and the longest known name counts. A fine-tuned
+    target gets its original's drafter: that may guess worse, never wrongly.
+    """
+    name = model.rpartition("/")[2].lower().replace("_", "-")
+    name = re.sub(r"^gemma(?=\d)", "gemma-", name)
+    known = [target for target in DRAFTERS if name == target or name.startswith(f"{target}-")]
+    return DRAFTERS[max(known, key=len)] if known else None

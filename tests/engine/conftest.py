@@ -1,0 +1,1 @@
+"""Being here makes the models and loops beside it importable from every engine test."""
