@@ -158,9 +158,11 @@ class RuntimeDir:
 
     def write_address(self, address: Address) -> None:
         """Appear whole or not at all (0600)."""
-        with tempfile.NamedTemporaryFile(dir=self.path, prefix="daemon-", delete=False) as file:
+        draft = self.path / "daemon.json.new"
+        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
+        with os.fdopen(os.open(draft, flags, 0o600), "wb") as file:
             file.write(msgspec.json.encode(address) + b"\n")
-        Path(file.name).replace(self.address)
+        draft.replace(self.address)
 
     def remove_address(self) -> None:
         self.address.unlink(missing_ok=True)

@@ -191,6 +191,21 @@ def test_a_signal_ends_a_loading_daemon(user: Installed) -> None:
 
 
 @pytest.mark.slow
+def test_a_second_signal_ends_it_at_once_and_harms_nothing(user: Installed) -> None:
+    process = serving(user)
+    assert process.stderr is not None
+    process.send_signal(signal.SIGTERM)
+    while b"SIGTERM: stopping" not in process.stderr.readline():
+        pass
+    process.send_signal(signal.SIGTERM)
+    process.communicate(timeout=30)
+    assert process.returncode == 128 + signal.SIGTERM
+    assert "daemon.json" in left_over(user)
+    assert user.run("status").returncode == 1
+    assert json.loads(user.ok("serve", "--detach", "--json"))["event"] == "listening"
+
+
+@pytest.mark.slow
 def test_a_long_reply_does_not_hold_up_the_end(user: Installed) -> None:
     process = serving(user)
     assert process.stdout is not None
