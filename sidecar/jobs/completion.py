@@ -107,9 +107,11 @@ async def complete(
 
 
 def _prompt_budget(engine: EngineClient, config: CompletionConfig, max_tokens: int) -> int:
+    """Room for the reply comes first, but never more than half of a small context."""
     model = engine.status().model
-    room = model.context - max_tokens if model is not None else config.prompt_tokens
-    return max(min(config.prompt_tokens, room), 1)
+    if model is None:
+        return config.prompt_tokens
+    return min(config.prompt_tokens, model.context - min(max_tokens, model.context // 2))
 
 
 def _with_newlines(text: str) -> str:

@@ -20,6 +20,7 @@ _LOOPS = 3
 _LONGEST_CYCLE = 4
 _LONGEST_PERIOD = 20
 _LONG_LOOP = 60
+_LONG_LINE = 1000
 
 _PAIRS = {")": "(", "]": "[", "}": "{"}
 _CLOSERS = re.compile(r"""[\s)\]}>"'`;,:]*""")
@@ -278,7 +279,10 @@ def _end_of_first_pass(reply: str) -> int | None:
     line_start = 0
     for line in reply.split("\n"):
         if len(line) >= _LONG_LOOP:
-            found = [_first_loop(line, period) for period in range(1, _LONGEST_PERIOD + 1)]
+            # Beyond that a line is minified or data, and looking would cost more than it saves.
+            found = [
+                _first_loop(line[:_LONG_LINE], period) for period in range(1, _LONGEST_PERIOD + 1)
+            ]
             if seen := [loop for loop in found if loop is not None]:
                 return line_start + min(seen)[1]
         line_start += len(line) + 1

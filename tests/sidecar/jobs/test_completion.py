@@ -84,9 +84,12 @@ async def test_a_huge_document_costs_no_more_than_the_budget():
 
 async def test_a_small_context_leaves_room_for_the_reply():
     async with running("1", context=64) as (engine, backend):
-        config = CompletionConfig(max_tokens=40)
-        await complete(engine, config, CompletionRequest(prefix="a" * 500, max_tokens=40))
-    assert len(backend.seen[0].prompt) + 40 <= 64 + 3
+        for max_tokens in (8, 10_000):
+            request = CompletionRequest(prefix="a" * 500, suffix="b" * 500, max_tokens=max_tokens)
+            await complete(engine, CONFIG, request)
+    roomy, greedy = (len(request.prompt) - 3 for request in backend.seen)
+    assert roomy == 64 - 8
+    assert greedy == 64 // 2
 
 
 async def test_cancelling_the_task_stops_the_engine():
