@@ -5,6 +5,7 @@ import threading
 
 import pytest
 from rpc_client import RpcFailure
+from waiting import until
 
 URI = "file:///w/a.py"
 
@@ -117,6 +118,18 @@ async def test_pillion_shutdown_answers_and_then_stops_the_daemon(serve):
     assert await client.request("pillion/shutdown") is None
     async with asyncio.timeout(10):
         await door.stopped.wait()
+
+
+async def test_a_daemon_that_ends_a_connection_answers_what_is_open_first(serve):
+    door = await serve("a" * 500, round_seconds=0.002)
+    client = await door.client()
+    waiting = client.request("pillion/complete", {"prefix": "x = "})
+    await until(lambda: any(door.backend.steps.values()))
+    (connection,) = door.connections
+    connection.cancel()
+    await refused(waiting, -32800, "cancelled")
+    await client.closed()
+    await until(lambda: not door.services.engine.open_requests)
 
 
 async def test_shutdown_answers_what_is_open(serve):
