@@ -20,8 +20,9 @@ def version() -> str:
 
 def status_report(services: Services) -> dict[str, Any]:
     """`EngineStatus` as plain JSON types, with the daemon's own facts beside it: ``version``,
-    ``pid``, ``uptime_s``, ``socket``, ``url`` and ``requested_model``, which is known while
-    ``model`` is still null. The result of ``pillion/status`` and of GET /health."""
+    ``pid``, ``uptime_s``, ``socket``, ``url``; and of the settings ``fast``, with which a reply
+    may be inexact, and ``requested_model``, known while ``model`` is still null. The result of
+    ``pillion/status`` and of GET /health."""
     report: dict[str, Any] = msgspec.to_builtins(services.engine.status())
     return report | {
         "version": version(),
@@ -30,4 +31,5 @@ def status_report(services: Services) -> dict[str, Any]:
         "socket": services.socket,
         "url": services.url,
         "requested_model": services.config.engine.model,
+        "fast": services.config.engine.fast,
     }

@@ -215,7 +215,7 @@ def _daemon(settings: Config) -> tuple[str, str]:
 
 def _proven(status: dict[str, Any]) -> tuple[str, str]:
     exactness, totals = status["exactness"], status["totals"]
-    said = f"{status['model']['id']}, {describe_exactness(exactness)}"
+    said = f"{status['model']['id']}, {describe_exactness(status)}"
     if totals["audit_differences"]:
         return FATAL, f"{said}; the audit found {totals['audit_differences']} wrong replies"
     if exactness is None:
@@ -233,7 +233,8 @@ def _port(settings: Config) -> tuple[str, str]:
 
 def _disk(settings: Config) -> tuple[str, str]:
     said, level = [], OK
-    cache = os.environ.get("PILLION_CACHE") or os.environ.get("XDG_CACHE_HOME") or "~/.cache"
+    usual = "~/Library/Caches" if sys.platform == "darwin" else "~/.cache"
+    cache = os.environ.get("PILLION_CACHE") or os.environ.get("XDG_CACHE_HOME") or usual
     for folder in (Path(cache).expanduser().absolute(), state_dir(settings)):
         while not folder.exists():
             folder = folder.parent

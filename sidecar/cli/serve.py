@@ -177,7 +177,7 @@ def _announce_ready(status: dict[str, Any], *, as_json: bool) -> None:
         f"{model['parameters'] / 1e6:.1f} M parameters",
         human_bytes(model["weight_bytes"]),
         f"context {model['context']}",
-        describe_exactness(status["exactness"]),
+        describe_exactness(status),
     ]
     sys.stdout.write(f"{styled('ready', GREEN, sys.stdout)}   {', '.join(filter(None, parts))}\n")
     sys.stdout.flush()

@@ -40,7 +40,7 @@ def rows(status: dict[str, Any]) -> Iterator[tuple[str, str]]:
     detail = f": {status['detail']}{percent}" if status["detail"] else ""
     yield "state", f"{status['state']}{detail}"
     yield "model", _model(model) if model else status["requested_model"]
-    yield "exactness", describe_exactness(status["exactness"])
+    yield "exactness", describe_exactness(status)
     yield "drafters", ", ".join(status["drafters"]) or "none"
     yield (
         "requests",

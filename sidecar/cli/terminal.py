@@ -54,6 +54,7 @@ def shown(text: str, stream: TextIO) -> str:
 
 
 def human_bytes(count: float) -> str:
+    """``14.3 MiB``."""
     for unit in ("B", "KiB", "MiB"):
         if count < 1024:
             return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
@@ -61,16 +62,17 @@ def human_bytes(count: float) -> str:
     return f"{count:.1f} GiB"
 
 
-def describe_exactness(exactness: Mapping[str, Any] | None) -> str:
-    """One phrase for what the load-time probe found (an `Exactness` as plain JSON types)."""
+def describe_exactness(status: Mapping[str, Any]) -> str:
+    """One phrase for what the load-time probe found and what is made of it; `status` as
+    `status_report` gives it."""
+    exactness = status["exactness"]
     if exactness is None:
         return ""
     width, asked, reason = exactness["width"], exactness["asked"], exactness["reason"]
-    if not exactness["exact"]:
-        return f"NOT exact: {reason}"
-    if width < asked:
-        return f"exact up to width {width} (of {asked}): {reason}"
-    return f"exact up to width {width}"
+    if status["fast"] and not exactness["exact"]:
+        return f"NOT exact: [engine] fast is on and this machine's kernels differ: {reason}"
+    capped = f" of {asked}" if width < asked else ""
+    return f"exact up to width {width}{capped}" + (f": {reason}" if reason else "")
 
 
 class Loading:
@@ -81,6 +83,7 @@ class Loading:
         self._spinner: Any = None
 
     def show(self, detail: str, progress: float | None) -> None:
+        """What is being done now, and the share done where that is known."""
         if self._spinner is not None:
             percent = "" if progress is None else f" {progress:.0%}"
             self._spinner.update(f"{detail}{percent}")
@@ -91,6 +94,7 @@ class Loading:
     @classmethod
     @contextlib.contextmanager
     def shown(cls, what: str) -> Iterator[Loading]:
+        """`what` stands there until the first `show`."""
         loading = cls()
         if not sys.stderr.isatty():
             yield loading

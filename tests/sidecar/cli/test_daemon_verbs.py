@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import threading
 from pathlib import Path
-from typing import Any
 
+import msgspec
 import pytest
 from pillion_command import Pillion
 
-from engine import EngineClient
+from engine import EngineClient, EngineStatus, Exactness
 from engine.testing import FakeEngine
 from sidecar.cli.doctor import _proven
 from sidecar.cli.private_daemon import daemon_in_thread
 from sidecar.cli.serve import curl_line
-from sidecar.cli.terminal import describe_exactness
-from sidecar.config import Config
+from sidecar.config import Config, load_config
 from sidecar.runtime_dir import Address, RuntimeDir
 
 
@@ -109,27 +108,39 @@ def test_doctor_names_bad_settings_and_goes_on_before_them(
     assert "empty or relative entry" in warned.out
 
 
-EXACT = {"exact": True, "width": 8, "asked": 8, "prefill": True, "reason": ""}
+class UnevenEngine(FakeEngine):
+    """Says that this machine's kernels treat three rows otherwise than one."""
+
+    def status(self) -> EngineStatus:
+        exactness = Exactness(exact=False, width=2, asked=8, prefill=True, reason="3 rows differ")
+        return msgspec.structs.replace(super().status(), exactness=exactness)
 
 
 @pytest.mark.parametrize(
-    ("exactness", "differences", "level", "said"),
+    ("fast", "said"),
     [
-        (EXACT, 0, "ok", "exact up to width 8"),
-        (EXACT | {"width": 4, "reason": "row 3"}, 0, "warning", "width 4 (of 8): row 3"),
-        (EXACT | {"exact": False, "reason": "fast"}, 0, "warning", "NOT exact: fast"),
-        (EXACT, 2, "fatal", "the audit found 2 wrong replies"),
+        (False, "exact up to width 2 of 8: 3 rows differ"),
+        (True, "NOT exact: [engine] fast is on and this machine's kernels differ: 3 rows differ"),
     ],
 )
-def test_doctor_says_what_is_not_proven(
-    exactness: dict[str, Any], differences: int, level: str, said: str
-) -> None:
+def test_a_machine_that_is_not_exact_is_told(pillion: Pillion, fast: bool, said: str) -> None:
+    settings = load_config({"http.port": 0, "engine.fast": fast})
+    with daemon_in_thread(settings, EngineClient(UnevenEngine())):
+        assert said in pillion("status").out
+        done = pillion("doctor")
+        assert done.code == 0
+        assert f"warning  daemon        fake, {said}" in done.out
+        assert pillion("doctor", "--strict").code == 1
+
+
+def test_doctor_tells_of_wrong_replies() -> None:
     status = {
         "model": {"id": "m"},
-        "exactness": exactness,
-        "totals": {"audit_differences": differences},
+        "exactness": {"exact": True, "width": 8, "asked": 8, "prefill": True, "reason": ""},
+        "fast": False,
+        "totals": {"audit_differences": 2},
     }
-    found, detail = _proven(status)
-    assert found == level
-    assert said in detail
-    assert describe_exactness(exactness) in detail
+    assert _proven(status) == (
+        "fatal",
+        "m, exact up to width 8; the audit found 2 wrong replies",
+    )
