@@ -90,11 +90,12 @@ def pull_model(
     revision: str | None = None,
     progress: Callable[[str, float | None], None] = lambda _what, _share: None,
 ) -> InstalledModel:
-    """Fetch a model (see `engine.loading.fetch.fetch`), check its files, and describe it."""
+    """Fetch a model, or its newer state (see `engine.loading.fetch.fetch`), check its files, and
+    describe it."""
     from engine.loading.fetch import fetch
     from engine.loading.installed import describe
 
-    return describe(name, fetch(name, revision, progress))
+    return describe(name, fetch(name, revision, progress, refresh=True))
 
 
 def installed_models() -> list[InstalledModel]:

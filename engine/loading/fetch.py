@@ -23,18 +23,20 @@ PATTERNS = [
 ]
 
 
-def fetch(name: str, revision: str | None, progress: Progress) -> Path:
+def fetch(name: str, revision: str | None, progress: Progress, *, refresh: bool = False) -> Path:
     """The folder of the model `name`, downloaded first if it is not here.
 
-    revision: a Hub branch, tag or commit; only Hub models have one. A download that was cut off
-    goes on where it stopped. progress: what is being done, and its share in [0, 1] where known.
-    Raises ModelError that says what to do, or RequestError (``model``, ``revision``).
+    revision: a Hub branch, tag or commit; only Hub models have one. progress: what is being done,
+    and its share in [0, 1] where known. refresh: ask the Hub for a newer state of a model that is
+    here. A download that was cut off goes on where it stopped (the Hub's client keeps whole blocks
+    of 10 MB). Raises ModelError that says what to do, or RequestError (``model``, ``revision``).
     """
     source = resolve(name)
     if revision is not None and source.kind != "hub":
         raise RequestError(f"{name} has no revisions; only Hub models have", field="revision")
     if source.kind == "hub":
-        return _fetch_from_hub(source, revision, progress)
+        here = None if refresh else hub_folder(name, revision)
+        return here or _fetch_from_hub(source, revision, progress)
     assert source.path is not None
     if source.kind == "smollm2" and not (source.path / "config.json").is_file():
         from engine.loading.smollm2 import fetch_smollm2
@@ -70,9 +72,6 @@ def _fetch_from_hub(source: Source, revision: str | None, progress: Progress) ->
         RevisionNotFoundError,
     )
 
-    here = hub_folder(source.name, revision)
-    if here is not None:
-        return here
     progress(f"fetching {source.name}", None)
     at = f" at revision {revision}" if revision else ""
     try:
@@ -107,15 +106,18 @@ def _fetch_from_hub(source: Source, revision: str | None, progress: Progress) ->
 
 
 def _progress_bar(name: str, progress: Progress) -> type[Any]:
-    """A silent tqdm class that reports the bytes that have arrived."""
+    """A silent tqdm class that reports the share of bytes that are here.
+
+    The whole grows while the files' sizes become known, so at first the share may fall."""
     # tqdm ships no types.
     from tqdm import tqdm  # type: ignore[import-untyped]
 
     # So its class is untyped too.
     class Reporting(tqdm):  # type: ignore[misc]
         def __init__(self, *args: Any, **kwargs: Any) -> None:
-            kwargs.pop("name", None)
-            self._counts_bytes = kwargs.get("unit") == "B"
+            # Bytes are counted twice, when they arrive and when they are in their place.
+            arrivals = str(kwargs.pop("name", "")).endswith(".transfer")
+            self._counts_bytes = kwargs.get("unit") == "B" and not arrivals
             super().__init__(*args, **(kwargs | {"disable": True}))
             # A disabled bar keeps no count of its own.
             self.total, self.n = kwargs.get("total"), kwargs.get("initial") or 0
