@@ -128,6 +128,10 @@ _KEYS = {
 }
 
 
+# A relative folder in a settings file is meant from where that file is.
+_FOLDERS = ("engine.model", "engine.draft")
+
+
 class _Merge:
     """Values as they are found, each with the place that set it."""
 
@@ -175,7 +179,7 @@ class _Merge:
             if not isinstance(table, dict):
                 raise ConfigError(f"{path}: {section} must be a table: [{section}]", field=section)
             for key, value in table.items():
-                if (section, key) == ("engine", "model") and str(value).startswith("."):
+                if f"{section}.{key}" in _FOLDERS and str(value).startswith("."):
                     value = str(path.parent / str(value))
                 self.set(section, key, value, f"{path}: [{section}] {key}")
 
@@ -205,7 +209,7 @@ class _Merge:
                 "machines; set [http] api_key (--api-key) as well, or use 127.0.0.1",
                 field="http.host",
             )
-        return _with_absolute_model(config)
+        return _with_absolute_folders(config)
 
 
 def is_loopback(host: str) -> bool:
@@ -218,14 +222,16 @@ def is_loopback(host: str) -> bool:
         return False
 
 
-def _with_absolute_model(config: Config) -> Config:
-    """The daemon does not stay in the folder it was started from, so a model's folder, which is
-    one that starts with ``/``, ``~`` or ``.``, is made absolute. A bare name never means a folder:
-    the workspace must not be able to put its own in a known model's place."""
-    model = config.engine.model
-    if not model.startswith(("~", ".")):
-        return config
-    engine = msgspec.structs.replace(config.engine, model=str(Path(model).expanduser().resolve()))
+def _with_absolute_folders(config: Config) -> Config:
+    """The daemon does not stay in the folder it was started from, so the folder of a model or a
+    drafter, which is one that starts with ``/``, ``~`` or ``.``, is made absolute. A bare name
+    never means a folder: the workspace must not be able to put its own in a known one's place."""
+    folders = {
+        key: str(Path(name).expanduser().resolve())
+        for key, name in (("model", config.engine.model), ("draft", config.engine.draft))
+        if name.startswith(("~", "."))
+    }
+    engine = msgspec.structs.replace(config.engine, **folders)
     return msgspec.structs.replace(config, engine=engine)
 
 
@@ -239,8 +245,8 @@ def _near(name: str, known: Iterable[str]) -> str:
 _Rule = tuple[str, str, Callable[[Any], bool]]
 
 
-def _one_of(name: str, *allowed: str) -> _Rule:
-    return name, "one of " + ", ".join(allowed), lambda value: value in allowed
+def _one_of(name: str, *allowed: object) -> _Rule:
+    return name, f"one of {', '.join(map(str, allowed))}", lambda value: value in allowed
 
 
 def _at_least(name: str, least: float) -> _Rule:

@@ -109,6 +109,7 @@ def _start(config: Config, flags: Mapping[str, object], config_file: Path | None
     with contextlib.suppress(FileNotFoundError):
         if log.stat().st_size > _KEPT_LOG_BYTES:
             log.replace(log.with_suffix(".log.1"))
+    folders = {"engine.model": config.engine.model, "engine.draft": config.engine.draft}
     handle = os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         start_at = os.lseek(handle, 0, os.SEEK_END)
@@ -117,7 +118,7 @@ def _start(config: Config, flags: Mapping[str, object], config_file: Path | None
             stdin=subprocess.DEVNULL,
             stdout=handle,
             stderr=handle,
-            env=child_environment(os.environ, flags, config_file),
+            env=child_environment(os.environ, {**flags, **folders}, config_file),
             cwd="/",
             start_new_session=True,
         )

@@ -40,7 +40,7 @@ def command(
     if address is None:
         if no_start:
             raise NotRunning()
-        address, _ = ensure_daemon(settings, {"engine.model": settings.engine.model}, config)
+        address, _ = ensure_daemon(settings, {}, config)
     if sys.stdin.isatty():
         note("this is for editors: they write to stdin and read stdout; Ctrl-C ends it")
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as daemon:

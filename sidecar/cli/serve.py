@@ -83,7 +83,6 @@ def command(
     if wait and not detach:
         raise RequestError("--wait goes with --detach", field="wait")
     if detach:
-        flags["engine.model"] = settings.engine.model
         _detach(settings, flags, config, chosen=model is not None, wait=wait, as_json=as_json)
         return
     raise typer.Exit(_serve(settings, as_json=as_json))

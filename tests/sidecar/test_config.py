@@ -77,7 +77,7 @@ def test_flags_survive_a_trip_through_the_environment() -> None:
         ('[http]\nport = "x"\n', "[http] port: expected `int`, got `str`"),
         ("[engine]\nfast = 1\n", "[engine] fast: expected `bool`, got `int`"),
         ("[http]\nport = 70000\n", "[http] port: must be from 0 to 65535, got 70000"),
-        ('[engine]\ndraft = "maybe"\n', "[engine] draft: must be one of auto, copy, none"),
+        ('[engine]\ndtype = "int8"\n', "[engine] dtype: must be one of auto, bfloat16, float32"),
         ("[engine]\nprefill_chunk = 0\n", "[engine] prefill_chunk: must be at least 1"),
         ('[completion]\nmultiline = "on"\n', "must be one of auto, never, always"),
         ("[chat]\ntop_p = 0.0\n", "[chat] top_p: must be above 0 and at most 1"),
@@ -142,3 +142,4 @@ def test_only_a_path_means_a_folder(home: Path, monkeypatch: pytest.MonkeyPatch)
     assert load("~/x") == str(home / "x")
     file = write(home / "conf/c.toml", '[engine]\nmodel = "./near"\n')
     assert load_config(path=file, environ={}).engine.model == str(home / "conf/near")
+    assert load_config(environ={}).engine.draft == "auto"

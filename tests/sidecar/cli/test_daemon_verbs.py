@@ -61,7 +61,7 @@ def test_an_untrusted_folder_is_named(pillion: Pillion, home: Path) -> None:
 
 
 def test_serve_refuses_what_makes_no_sense(pillion: Pillion) -> None:
-    assert "--draft: must be one of auto" in pillion("serve", "--draft", "maybe").err
+    assert "--max-width: must be at least 1" in pillion("serve", "--max-width", "0").err
     assert "--wait goes with --detach" in pillion("serve", "--wait").err
     assert "[http] api_key" in pillion("serve", "--host", "0.0.0.0").err
     assert "no such settings file" in pillion("serve", "--config", "none.toml").err
