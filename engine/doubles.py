@@ -59,6 +59,7 @@ class ScriptedTarget(Target):
     def __init__(self, script: Callable[[Sequence[int]], int], vocabulary: int) -> None:
         self.family = "scripted"
         self.speculative = True
+        self._taps = None
         self.rows: list[int] = []
         self._script = script
         self._vocabulary = vocabulary

@@ -18,10 +18,6 @@ if TYPE_CHECKING:
     from engine.loading.load import Loaded
     from engine.loop import DecodingLoop
 
-# Rows of the widest verify forward unless the caller asks for another limit: the block size that
-# published drafters are trained for.
-DEFAULT_WIDTH = 8
-
 Load = Callable[[EngineOptions, Callable[[str, float | None], None]], "Loaded"]
 
 
@@ -78,8 +74,8 @@ class Engine:
             active=loop.active,
             queued=loop.queued + self._inbox.qsize(),
             totals=loop.totals,
-            prefix_cache_bytes=loop.prefix_cache.nbytes,
-            prefix_cache_entries=len(loop.prefix_cache),
+            prefix_cache_bytes=loop.reuse.cache.nbytes,
+            prefix_cache_entries=len(loop.reuse.cache),
         )
 
     def _set(self, state: str, detail: str = "", progress: float | None = None) -> None:
@@ -130,7 +126,8 @@ class Engine:
 
         from engine.decoding.exactness import measured_chunk, probe
         from engine.loading.load import load
-        from engine.loop import DecodingLoop, active_memory
+        from engine.loading.pairing import load_pair
+        from engine.loop import DecodingLoop, active_memory, portfolios, widest
         from engine.targets.target import bind
 
         options = self._options
@@ -141,7 +138,8 @@ class Engine:
             mx.set_wired_limit(int(mx.device_info()["max_recommended_working_set_size"]))
         target = bind(loaded.model, loaded.config)
         info = loaded.info
-        asked = 1 if options.draft == "none" else options.max_width or DEFAULT_WIDTH
+        pair = load_pair(options, target, info, lambda what, p: self._set("loading", what, p))
+        asked = 1 if options.draft == "none" else options.max_width or widest(pair.model)
         exactness = probe(
             target,
             info.vocab_size,
@@ -159,12 +157,15 @@ class Engine:
             width=width,
             chunk=options.prefill_chunk or measured_chunk(target, info.vocab_size),
             emit=self._emit,
+            new_portfolio=portfolios(target, pair.model),
         )
         self.codec = loaded.codec
+        drafters = ("copy", pair.name) if pair.model is not None else ("copy",)
         self._status = msgspec.structs.replace(
             self._status,
             model=info,
-            drafters=("copy",) if width > 1 else (),
+            drafters=drafters if width > 1 else (),
+            notes=(pair.note,) if pair.note else (),
             memory_bytes=active_memory(),
         )
         self._set("ready")

@@ -16,11 +16,13 @@ import msgspec
 
 from engine.audit import Audit
 from engine.client import Codec
-from engine.decoding.autoregressive import autoregressive, choose_rows, commit
+from engine.decoding.autoregressive import autoregressive, choose_rows, commit, observe
 from engine.decoding.sampling import History
 from engine.decoding.speculative import speculative
 from engine.drafters.copy import CopyDrafter
-from engine.drafters.drafter import Drafter
+from engine.drafters.dflash import DFlashModel
+from engine.drafters.dflash_drafter import DFlashDrafter
+from engine.drafters.portfolio import Portfolio
 from engine.errors import ContextLengthExceeded, PillionError, RequestError
 from engine.messages import (
     EngineOptions,
@@ -32,19 +34,14 @@ from engine.messages import (
     Prefilling,
     Totals,
 )
-from engine.prefix_cache.prefix_cache import PrefixCache
-from engine.prefix_cache.snapshot import (
-    Attention,
-    Checkpoint,
-    can_snapshot,
-    restore,
-    take_attention,
-    take_checkpoint,
-)
+from engine.prefix_cache.reuse import PrefixReuse
 from engine.scheduler import Scheduler
 from engine.sequence import SequenceState
 from engine.targets.target import Target
 from engine.text.healing import Healing
+
+# The block size that published drafters are trained for.
+DEFAULT_WIDTH = 8
 
 
 class Vocabulary(Codec, Protocol):
@@ -56,7 +53,7 @@ class Vocabulary(Codec, Protocol):
 
 class DecodingLoop:
     """emit: takes every event. chunk: prompt tokens per turn. width: most rows of a verify
-    forward."""
+    forward. new_portfolio: the drafters of a request, given its seed; copying alone by default."""
 
     def __init__(
         self,
@@ -69,6 +66,7 @@ class DecodingLoop:
         width: int,
         chunk: int,
         emit: Callable[[Event], None],
+        new_portfolio: Callable[[GenerateRequest, int], Portfolio] | None = None,
     ) -> None:
         self._target = target
         self._codec = codec
@@ -81,21 +79,13 @@ class DecodingLoop:
         self._scheduler = Scheduler(options.max_active, options.max_queue)
         self._sequences: dict[str, SequenceState] = {}
         self._healing: Healing | None = None
-        self.new_drafter: Callable[[], Drafter] = CopyDrafter
+        self.new_portfolio = new_portfolio or portfolios(target, None)
         self._drafting = options.draft != "none" and width > 1
         self.totals = Totals()
         self.audit = Audit()
         self._auditing = options.audit
-        caches = target.new_caches()
-        self._caching = options.prefix_cache_bytes > 0 and can_snapshot(caches)
-        # Where prompt chunks are not row-invariant, only state computed on the chunk grid is the
-        # state a fresh run would compute.
-        self._grid = chunk if not (exactness.prefill or options.fast) else 1
-        self.prefix_cache: PrefixCache[Attention, Checkpoint] = PrefixCache(
-            options.prefix_cache_bytes,
-            recurrent=take_checkpoint(caches) is not None,
-            granularity=self._grid,
-        )
+        invariant = exactness.prefill or options.fast
+        self.reuse = PrefixReuse(target, options.prefix_cache_bytes, grid=1 if invariant else chunk)
 
     @property
     def active(self) -> int:
@@ -130,13 +120,14 @@ class DecodingLoop:
         if request.must_start_with and self._healing is None:
             self._healing = Healing(self._codec.token_bytes())
         drafting = self._drafting and request.draft
+        seed = request.seed if request.seed is not None else secrets.randbits(53)
         sequence = SequenceState(
             request,
             codec=self._codec,
             end_ids=(*self._info.eos_token_ids, *request.stop_token_ids),
             limit=min(request.max_tokens or room, room),
-            seed=request.seed if request.seed is not None else secrets.randbits(63),
-            drafter=self.new_drafter() if drafting else None,
+            seed=seed,
+            drafter=self.new_portfolio(request, seed) if drafting else None,
             token_bytes=self._healing.token_bytes if self._healing else (),
         )
         if request.sampling.penalised:
@@ -171,7 +162,8 @@ class DecodingLoop:
     def _advance(self, sequence: SequenceState) -> None:
         prompt = len(sequence.request.prompt)
         if sequence.caches is None:
-            self._start(sequence)
+            sequence.counters.opened = time.monotonic()
+            self.reuse.begin(sequence)
         if sequence.prefilled < prompt - 1:
             self._prefill(sequence)
         elif sequence.prefilled < prompt:
@@ -181,49 +173,23 @@ class DecodingLoop:
             self._round(sequence)
             self._count(decode_seconds=time.perf_counter() - began)
 
-    def _start(self, sequence: SequenceState) -> None:
-        """Begin with the longest known prefix."""
-        sequence.counters.opened = time.monotonic()
-        hit = self.prefix_cache.lookup(sequence.tokens) if self._caching else None
-        if hit is None:
-            sequence.caches = self._target.new_caches()
-            return
-        sequence.caches = restore(self._target, hit.attention, hit.recurrent, hit.length)
-        sequence.prefilled = sequence.counters.cached = hit.length
-        if sequence.drafter is not None:
-            sequence.drafter.commit(sequence.tokens[: hit.length])
-
     def _prefill(self, sequence: SequenceState) -> None:
         began = time.perf_counter()
         start, last = sequence.prefilled, len(sequence.request.prompt) - 1
         end = min(start + self._chunk - start % self._chunk, last)
-        end = min([end, *(b for b in self._stops(sequence) if start < b)])
+        end = min([end, *(b for b in self.reuse.stops(sequence) if start < b)])
         tokens = sequence.tokens[start:end]
         self._target.prefill(tokens, sequence.caches)
         if sequence.drafter is not None:
             sequence.drafter.commit(tokens)
+        observe(self._target, sequence, len(tokens))
         sequence.prefilled = end
-        if end == last or end in self._stops(sequence):
-            self._checkpoint(sequence, end)
+        if end == last or end in self.reuse.stops(sequence):
+            self.reuse.checkpoint(sequence, end)
         self._report(
             Prefilling(id=sequence.id, done=end, total=last + 1, cached=sequence.counters.cached)
         )
         self._count(prefill_seconds=time.perf_counter() - began)
-
-    def _stops(self, sequence: SequenceState) -> list[int]:
-        """Prompt lengths worth a checkpoint: the first stable segment (system and tools), which
-        other conversations share, and the last, from which the next turn goes on."""
-        last = len(sequence.request.prompt) - 1
-        if self._grid > 1:
-            return [last - last % self._grid] if last >= self._grid else []
-        inside = sorted(b for b in sequence.request.boundaries if 0 < b < last)
-        return [inside[0], inside[-1]] if inside else []
-
-    def _checkpoint(self, sequence: SequenceState, length: int) -> None:
-        if self._caching and length % self._grid == 0:
-            recurrent = take_checkpoint(sequence.caches)
-            if recurrent is not None:
-                sequence.checkpoints[length] = recurrent
 
     def _first_token(self, sequence: SequenceState) -> None:
         began = time.perf_counter()
@@ -232,6 +198,7 @@ class DecodingLoop:
         chosen = choose_rows(sequence, logits, (), self._healing)
         if sequence.drafter is not None:
             sequence.drafter.commit(last)
+        observe(self._target, sequence, 1)
         sequence.prefilled += 1
         total = len(sequence.request.prompt)
         self._report(
@@ -254,8 +221,7 @@ class DecodingLoop:
         The sequence is forgotten last: if any of this fails, it still gets an ending.
         """
         assert sequence.ending is not None
-        if sequence.caches is not None and self._caching:
-            self._remember(sequence)
+        self.reuse.remember(sequence)
         finished = sequence.finished(
             width=self.width if sequence.drafter is not None else 1,
             width_reason=self._exactness.reason or None if sequence.drafter is not None else None,
@@ -288,20 +254,6 @@ class DecodingLoop:
 
     def _inexact(self) -> str:
         return f"[engine] fast is on and this machine's kernels differ: {self._exactness.reason}"
-
-    def _remember(self, sequence: SequenceState) -> None:
-        """Put what the caches hold into the prefix cache: all tokens but the last, which was
-        chosen and never run."""
-        prompt = len(sequence.request.prompt)
-        held = sequence.prefilled if sequence.prefilled < prompt else len(sequence.tokens) - 1
-        held -= held % self._grid if self._grid > 1 else 0
-        if self._grid > 1:
-            held = min(held, prompt - 1 - (prompt - 1) % self._grid)
-        else:
-            self._checkpoint(sequence, held)
-        if held > 0:
-            attention = take_attention(sequence.caches, held)
-            self.prefix_cache.insert(sequence.tokens[:held], attention, sequence.checkpoints)
 
     def _begin_audit(self) -> bool:
         """In idle time decode a past drafted reply again, target-only."""
@@ -349,6 +301,27 @@ class DecodingLoop:
         self.totals = msgspec.structs.replace(
             self.totals, **{name: getattr(self.totals, name) + n for name, n in more.items()}
         )
+
+
+def widest(drafter: DFlashModel | None) -> int:
+    """Rows of the widest verify forward unless another limit is asked for: a whole block."""
+    return max(DEFAULT_WIDTH, drafter.config.block_size if drafter is not None else 0)
+
+
+def portfolios(
+    target: Target, drafter: DFlashModel | None
+) -> Callable[[GenerateRequest, int], Portfolio]:
+    """How a request gets its drafters, given its seed (the drafter shares the target's noise)."""
+
+    def new_portfolio(request: GenerateRequest, seed: int) -> Portfolio:
+        if drafter is None:
+            return Portfolio(CopyDrafter(), None)
+        context = DFlashDrafter(
+            drafter, embed=target.embed, head=target.head, sampling=request.sampling, seed=seed
+        )
+        return Portfolio(CopyDrafter(), context)
+
+    return new_portfolio
 
 
 def failed(request_id: str, error: PillionError) -> Failed:

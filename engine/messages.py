@@ -199,7 +199,9 @@ class EngineOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     model: ``builtin``, ``smollm2-135m``, a Hub id or a local folder.
     revision: Hub branch, tag or commit to pin.
     context: tokens; None takes the model's own maximum.
-    draft: ``auto`` (every drafter that fits), ``copy``, or ``none`` (target-only).
+    draft: ``auto`` (the drafter published for the model, and copying), ``copy``, ``none``
+        (target-only), or a drafter's Hub id or folder.
+    draft_bits: quantise the drafter to 4 or 8 bits; 0 keeps its precision; None decides by target.
     max_width: most rows of one verify forward (anchor included); None takes what the probe allows.
     fast: use widths that did not probe equal. Replies then say ``exact: false``.
     prefill_chunk: prompt tokens per forward, also the longest wait of an INTERACTIVE request; None
@@ -214,6 +216,7 @@ class EngineOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     revision: str | None = None
     context: int | None = None
     draft: str = "auto"
+    draft_bits: int | None = None
     max_width: int | None = None
     fast: bool = False
     prefill_chunk: int | None = None
@@ -302,7 +305,10 @@ class Totals(Struct, frozen=True, kw_only=True):
 
 
 class EngineStatus(Struct, frozen=True, kw_only=True):
-    """state: ``loading``, ``ready``, ``failed`` or ``stopped``; detail: what it does, why not."""
+    """state: ``loading``, ``ready``, ``failed`` or ``stopped``; detail: what it does, why not.
+
+    notes: what a user should know of how the model was loaded (a drafter that is missing).
+    """
 
     state: str
     detail: str = ""
@@ -310,6 +316,7 @@ class EngineStatus(Struct, frozen=True, kw_only=True):
     model: ModelInfo | None = None
     exactness: Exactness | None = None
     drafters: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
     active: int = 0
     queued: int = 0
     totals: Totals = Totals()

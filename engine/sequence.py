@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from engine.client import Codec
-from engine.drafters.drafter import Drafter
+from engine.drafters.portfolio import Portfolio
 from engine.messages import Chunk, Finished, GenerateRequest
 from engine.text.stop import StopMatcher
 
@@ -53,7 +53,7 @@ class SequenceState:
         end_ids: Iterable[int],
         limit: int,
         seed: int,
-        drafter: Drafter | None,
+        drafter: Portfolio | None,
         token_bytes: Sequence[bytes] = (),
     ) -> None:
         self.request = request

@@ -106,6 +106,8 @@ class ScriptedDrafter:
     included."""
 
     name = "scripted"
+    # In a portfolio it stands where the copy drafter does, always behind a long match.
+    match = 99
 
     def __init__(self, script: Sequence[int]) -> None:
         self._script = list(script)

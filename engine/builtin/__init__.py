@@ -5,3 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 
 TARGET = Path(__file__).parent / "target"
+
+# The better one first; the first that is there is used.
+DRAFTERS = (Path(__file__).parent / "dflash2", Path(__file__).parent / "dflash")

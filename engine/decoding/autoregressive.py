@@ -61,6 +61,15 @@ def commit(sequence: SequenceState, drafts: Sequence[int], chosen: Sequence[int]
     return taken
 
 
+def observe(target: Target, sequence: SequenceState, kept: int) -> None:
+    """Show the sequence's drafters the first `kept` rows of the last forward, which stay in the
+    caches."""
+    if target.tapped:
+        hidden = target.take_hidden()
+        if sequence.drafter is not None:
+            sequence.drafter.observe(hidden[:kept])
+
+
 def autoregressive(
     target: Target,
     sequence: SequenceState,
@@ -72,3 +81,4 @@ def autoregressive(
     chosen = choose_rows(sequence, logits, (), healing)
     sequence.counters.rounds += 1
     commit(sequence, (), chosen)
+    observe(target, sequence, 1)

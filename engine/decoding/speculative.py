@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from engine.decoding.autoregressive import choose_rows, commit
+from engine.decoding.autoregressive import choose_rows, commit, observe
 from engine.sequence import SequenceState
 from engine.targets.target import Target
 from engine.text.healing import Healing
@@ -28,3 +28,4 @@ def speculative(
     taken = commit(sequence, drafts, chosen)
     # `taken` tokens are new; the last of them is the next anchor and not in the caches yet.
     target.roll_back(sequence.caches, len(drafts) + 1, taken)
+    observe(target, sequence, taken)

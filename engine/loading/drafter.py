@@ -47,9 +47,7 @@ def load_drafter(
     checkpoint = Checkpoint(path)
     file = path / "config.json"
     config = DFlashConfig.parse(checkpoint.config, file)
-    config.check_target(
-        file, hidden_size=hidden_size, vocab_size=vocab_size, num_layers=num_layers
-    )
+    config.check_target(file, hidden_size=hidden_size, vocab_size=vocab_size, num_layers=num_layers)
     check_tensors(checkpoint, config)
     model = DFlashModel(config, _rope(config, file))
     arrays: dict[str, mx.array] = {}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import mlx.core as mx
 
@@ -13,14 +14,19 @@ from engine.targets.target import Target
 @dataclass(frozen=True)
 class Attention:
     """Keys and values of the full-attention layers, good for every length up to `length`; None
-    for the other layers."""
+    for the other layers.
+
+    context: what a drafter knows of the same tokens (`ContextRows`), if one watched.
+    """
 
     arrays: tuple[Arrays | None, ...]
     length: int
+    context: Any = None
 
     @property
     def nbytes(self) -> int:
-        return sum(a.nbytes for a in _flat(self.arrays))
+        context = self.context.nbytes if self.context is not None else 0
+        return int(context) + sum(a.nbytes for a in _flat(self.arrays))
 
 
 @dataclass(frozen=True)
@@ -39,11 +45,11 @@ def _flat(arrays: tuple[Arrays | None, ...]) -> list[mx.array]:
     return [a for layer in arrays if layer is not None for a in layer if a is not None]
 
 
-def take_attention(caches: Caches, length: int) -> Attention:
-    """The full-attention part, which holds `length` tokens."""
+def take_attention(caches: Caches, length: int, context: Any = None) -> Attention:
+    """The full-attention part, which holds `length` tokens, and the drafter's context of them."""
     arrays = tuple(attention_of(cache, length) for cache in leaves(caches))
     mx.eval(_flat(arrays))
-    return Attention(arrays, length)
+    return Attention(arrays, length, context)
 
 
 def take_checkpoint(caches: Caches) -> Checkpoint | None:

@@ -72,6 +72,10 @@ class Target:
         """Keep the residual stream after these layers (0-based) in every forward from now on."""
         self._taps = Taps(self.model, layer_ids)
 
+    @property
+    def tapped(self) -> bool:
+        return self._taps is not None
+
     def take_hidden(self) -> mx.array:
         """The tapped rows of the last forward or prefill, (T, len(layer_ids) * H), lazily."""
         if self._taps is None:

@@ -16,6 +16,7 @@ from tiny_models import FAMILIES, LATENT_FAMILIES, tiny
 
 from engine.audit import Audit
 from engine.decoding.exactness import same_state
+from engine.drafters.portfolio import Portfolio
 from engine.doubles import ScriptedTarget, reorder_rows
 from engine.errors import EngineError
 from engine.messages import (
@@ -236,7 +237,9 @@ def test_drafting_is_lossless_on_real_layers(family, sampling):
         plain = loop.reply(prompt, draft=False, **fields)
         rng = random.Random(number)
         spoiled = [t if rng.random() < 0.8 else rng.randrange(256) for t in plain.tokens]
-        loop.new_drafter = lambda known=(*prompt, *spoiled): ScriptedDrafter(known)
+        loop.new_portfolio = lambda _request, _seed, known=(*prompt, *spoiled): Portfolio(
+            ScriptedDrafter(known), None
+        )
         drafted = loop.reply(prompt, **fields)
         assert drafted.tokens == plain.tokens
         assert drafted.accepted > 5
@@ -256,7 +259,7 @@ def test_the_next_turn_of_a_chat_recomputes_only_what_is_new(family):
         assert reply.cached_tokens == known
         known = len(conversation) + len(reply.tokens) - 1
         conversation = (*conversation, *reply.tokens, 9, 8, 7)
-        loop.prefix_cache.check_integrity()
+        loop.reuse.cache.check_integrity()
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -289,7 +292,7 @@ def test_a_reply_leaves_caches_that_equal_a_serial_run():
     loop = LoopUnderTest(target)
     reply = loop.reply(prompts(1)[0], max_tokens=33, ignore_eos=True)
     tokens = [*prompts(1)[0], *reply.tokens]
-    hit = loop.prefix_cache.lookup(tokens)
+    hit = loop.reuse.cache.lookup(tokens)
     assert hit is not None
     assert hit.length == len(tokens) - 1
     from engine.prefix_cache.snapshot import restore, take_checkpoint

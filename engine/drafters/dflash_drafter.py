@@ -1,0 +1,152 @@
+"""One sequence's DFlash drafter: which context it has seen, and what it guesses next."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import mlx.core as mx
+
+from engine.decoding.sampling import choose
+from engine.drafters.context_cache import PositionedRows
+from engine.drafters.dflash import DFlashModel
+from engine.messages import Sampling
+
+# Pending rows that are worth taking into the layers' caches although nothing is drafted: it keeps
+# a long prompt from becoming one huge projection, and every layer needs every row in the end.
+MOST_PENDING = 2048
+
+
+@dataclass(frozen=True)
+class ContextRows:
+    """Projected context rows (1, S, H) of positions [start, start + S), for a prefix snapshot."""
+
+    start: int
+    rows: mx.array
+
+    @property
+    def end(self) -> int:
+        return self.start + int(self.rows.shape[1])
+
+    @property
+    def nbytes(self) -> int:
+        return int(self.rows.nbytes)
+
+    def first(self, length: int) -> ContextRows:
+        """What is known of the first `length` tokens."""
+        if length <= self.start:
+            return ContextRows.empty(length)
+        return ContextRows(self.start, self.rows[:, : length - self.start])
+
+    @staticmethod
+    def empty(length: int) -> ContextRows:
+        """Nothing known of the first `length` tokens."""
+        return ContextRows(length, mx.zeros((1, 0, 1)))
+
+
+class DFlashDrafter:
+    """Drafts up to `block_size - 1` tokens behind the last committed one.
+
+    `observe` keeps it in step with the target's cache also while another drafter, or none, is
+    drafting: rows are projected at once and enter the layers' caches with the next draft.
+
+    embed: token ids (1, B) -> the target's embedding rows (1, B, H), with its own scale.
+    head: (n, H) -> the target's logits (n, V).
+    sampling, seed: of the request. The same seed gives the verifier's noise; another one makes a
+    drafter with noise of its own.
+    """
+
+    name = "dflash"
+
+    def __init__(
+        self,
+        model: DFlashModel,
+        *,
+        embed: Callable[[mx.array], mx.array],
+        head: Callable[[mx.array], mx.array],
+        sampling: Sampling,
+        seed: int = 0,
+    ) -> None:
+        self._model = model
+        self._embed = embed
+        self._head = head
+        self._sampling = sampling
+        self._seed = seed
+        self._rows = PositionedRows(model.config.reach)
+        self._caches = model.new_caches()
+        self._appended = 0
+        self._committed = 0
+        self._anchor: int | None = None
+
+    @property
+    def length(self) -> int:
+        """How many tokens the context stands for: as many as the target's cache holds."""
+        return self._rows.end
+
+    def observe(self, hidden: mx.array) -> None:
+        """Take in the tapped residual streams, (n, taps * H), of the next n tokens that are now
+        in the target's cache, oldest first."""
+        reach = self._model.config.reach
+        seen = hidden if reach is None else hidden[-reach:]
+        self._rows.skip(hidden.shape[0] - seen.shape[0])
+        self._rows.append(self._model.project(seen))
+        if self._rows.end - self._appended > MOST_PENDING:
+            self._append_pending()
+        # Unevaluated rows would hold on to the target's hidden states.
+        mx.async_eval(self._rows.arrays(), [cache.arrays() for cache in self._caches])
+
+    def commit(self, tokens: Sequence[int]) -> None:
+        self._committed += len(tokens)
+        if tokens:
+            self._anchor = tokens[-1]
+
+    def propose(self, limit: int) -> list[int]:
+        config = self._model.config
+        if limit < 1 or self._anchor is None:
+            return []
+        if self._committed != self.length + 1:
+            raise ValueError(
+                f"the drafter has context for {self.length} of {self._committed} tokens; all but "
+                "the last are needed"
+            )
+        self._append_pending()
+        ids = [self._anchor] + [config.mask_token_id] * (config.block_size - 1)
+        embedded = self._embed(mx.array([ids]))
+        hidden = self._model(embedded, self._caches)[0, 1 : 1 + limit]
+        logits = self._model.scale_logits(self._head(hidden.astype(embedded.dtype)))
+        positions = range(self._committed, self._committed + hidden.shape[0])
+        if config.has_selector:
+            return self._model.candidate_selector.select(  # type: ignore[no-any-return] # no types
+                hidden, logits, self._anchor, positions, self._sampling, self._seed
+            )
+        tokens = choose(logits, positions, self._sampling, self._seed).tolist()
+        # -1 stands for a row without a choice (NaN); what comes behind it is worth nothing.
+        return tokens[: tokens.index(-1)] if -1 in tokens else tokens
+
+    def rows(self, length: int) -> ContextRows:
+        """The context rows still held of the first `length` tokens, as a copy."""
+        start = min(self._rows.start, length)
+        if start == length:
+            return ContextRows.empty(length)
+        return ContextRows(start, mx.contiguous(self._rows.view(start, length)))
+
+    def restore(self, context: ContextRows) -> None:
+        """Begin again from a snapshot: the context is then that of `context.end` tokens.
+
+        Rows that it lacks are never seen; an empty one is a context that begins at its position.
+        """
+        self._rows = PositionedRows(self._model.config.reach, context.start)
+        if context.rows.shape[1]:
+            self._rows.append(context.rows)
+        self._caches = self._model.new_caches(self._rows.start)
+        self._appended = self._rows.start
+
+    def _append_pending(self) -> None:
+        if self._appended == self._rows.end:
+            return
+        if self._appended < self._rows.start:
+            # It was idle for longer than any layer looks back.
+            self._caches = self._model.new_caches(self._rows.start)
+            self._appended = self._rows.start
+        self._model.append(self._rows.view(self._appended, self._rows.end), self._caches)
+        self._appended = self._rows.end
