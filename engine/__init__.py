@@ -94,8 +94,9 @@ def pull_model(
     describe it."""
     from engine.loading.fetch import fetch
     from engine.loading.installed import describe
+    from engine.loading.registry import resolve
 
-    return describe(name, fetch(name, revision, progress, refresh=True))
+    return describe(resolve(name).name, fetch(name, revision, progress, refresh=True))
 
 
 def installed_models() -> list[InstalledModel]:

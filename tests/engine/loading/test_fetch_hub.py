@@ -54,40 +54,35 @@ def fetches(hub: Hub, *asked: tuple[str, str | None, bool]) -> list[Any]:
     return [json.loads(line) for line in ended.stdout.splitlines()]
 
 
-def test_a_model_arrives_once_and_stays(hub: Hub) -> None:
+def test_a_model_arrives_once_without_its_code_and_stays(hub: Hub, tmp_path: Path) -> None:
+    folder = builtin_copy(tmp_path / "model")
+    (folder / "modeling_evil.py").write_text("raise SystemExit")
+    (folder / "pytorch_model.bin").write_bytes(b"pickle")
+    hub.repositories["org/tiny"] = folder
     hub.cut.add("model.safetensors")
-    first, again, pinned, models = fetches(
+    first, again, pinned, tagged, refreshed, models = fetches(
         hub,
         ("org/tiny", None, False),
         ("org/tiny", None, False),
         ("org/tiny", hub.commit("org/tiny"), False),
+        ("org/tiny", "v1", False),
+        ("org/tiny", None, True),
     )
     path = Path(first["path"])
+    assert {file.name for file in path.iterdir()} == {file.name for file in TARGET.iterdir()}
     for file in TARGET.iterdir():
         assert (path / file.name).read_bytes() == file.read_bytes()
     shares = [share for share in first["shares"] if share is not None]
     assert all(0 <= share <= 1 for share in shares)
     assert shares[-1] == 1.0
     assert any(line.startswith("RESUME model.safetensors") for line in hub.seen)
+    # One transfer a file, and one more for the one that was cut off.
     assert sum(line.startswith("GET /org/") for line in hub.seen) == len(list(TARGET.iterdir())) + 1
     assert again == pinned == {"path": first["path"], "shares": []}
+    assert tagged["path"] == refreshed["path"] == first["path"]
+    asked = [line.rpartition("/")[2] for line in hub.seen if "/revision/" in line]
+    assert asked == ["main", "v1", "main"]
     assert ["org/tiny", ""] in models
-
-
-def test_a_pinned_revision_and_a_refresh_ask_the_hub(hub: Hub) -> None:
-    first, second, _ = fetches(hub, ("org/tiny", "v1", False), ("org/tiny", "v1", True))
-    assert first["path"] == second["path"]
-    assert sum(line == "GET /api/models/org/tiny/revision/v1" for line in hub.seen) == 2
-
-
-def test_code_that_comes_with_a_model_is_not_fetched(hub: Hub, tmp_path: Path) -> None:
-    folder = builtin_copy(tmp_path / "model")
-    (folder / "modeling_evil.py").write_text("raise SystemExit")
-    (folder / "pytorch_model.bin").write_bytes(b"pickle")
-    hub.repositories["org/evil"] = folder
-    fetched, _ = fetches(hub, ("org/evil", None, False))
-    names = {file.name for file in Path(fetched["path"]).iterdir()}
-    assert names == {file.name for file in TARGET.iterdir()}
 
 
 def test_what_is_wrong_is_said(hub: Hub, tmp_path: Path) -> None:
