@@ -46,6 +46,7 @@ def load(options: EngineOptions, progress: Progress) -> Loaded:
         raise RequestError(
             f"dtype must be auto, bfloat16 or float32, got {options.dtype!r}", field="dtype"
         )
+    _avoid_run_time_compilation()
     source = resolve(options.model)
     path = fetch(options.model, options.revision, progress)
     progress(f"loading {source.name}", None)
@@ -61,6 +62,18 @@ def load(options: EngineOptions, progress: Progress) -> Loaded:
     mx.eval(model.parameters())
     info = _describe(source.name, checkpoint, model, codec, context)
     return Loaded(model=model, config=checkpoint.config, codec=codec, info=info)
+
+
+def _avoid_run_time_compilation() -> None:
+    """On a CPU, `mx.compile` runs g++ at first use, for seconds, and loads the result from a folder
+    of a well-known name under the system's temporary one, where any user of the machine could have
+    put a library first. Decoding is no slower without it."""
+    if _on_cpu():
+        mx.disable_compile()
+
+
+def _on_cpu() -> bool:
+    return bool(mx.default_device().type == mx.DeviceType.cpu)
 
 
 def _context(options: EngineOptions, checkpoint: Checkpoint) -> int:
@@ -104,8 +117,7 @@ def _dtype(asked: str, model: nn.Module) -> mx.Dtype | None:
     if asked != "auto":
         return DTYPES[asked]
     quantised = any(hasattr(module, "scales") for module in model.modules())
-    on_cpu = mx.default_device().type == mx.DeviceType.cpu
-    return mx.float32 if quantised and on_cpu else None
+    return mx.float32 if quantised and _on_cpu() else None
 
 
 def _cast(model: nn.Module, dtype: mx.Dtype) -> None:
