@@ -9,10 +9,13 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from engine.errors import RequestError
 from engine.messages import RenderedPrompt
-from engine.text.vocabulary import Vocabulary
+
+if TYPE_CHECKING:
+    from engine.text.vocabulary import Vocabulary
 
 MARKERS = (
     ("<|fim_prefix|>", "<|fim_suffix|>", "<|fim_middle|>"),
@@ -148,7 +151,7 @@ class FillInMiddle:
 
     def _end_of(self, text: str, limit: int) -> list[int]:
         """Ids of the end of `text`, at most `limit`, starting with a whole line if one fits."""
-        piece = self._piece(text[len(text) - limit * CHARACTERS_PER_TOKEN :] if limit else "")
+        piece = self._piece(text[max(0, len(text) - limit * CHARACTERS_PER_TOKEN) :])
         if len(piece.ids) <= limit and len(piece.text) == len(text):
             return piece.ids
         skip = piece.clean_start(len(piece.ids) - limit)

@@ -40,6 +40,7 @@ PURE = (
     "engine.scheduler",
     "engine.sequence",
     "engine.text.healing",
+    "engine.text.regimes",
     "engine.text.stop",
 )
 HEAVY = (*MODEL_LIBRARIES, "huggingface_hub", "tokenizers", "numpy", "uvicorn", "pygls")
