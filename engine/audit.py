@@ -1,5 +1,5 @@
 """Exactness goes on being proven in idle time: a past reply is decoded again, target-only, and
-its token hash must be the same (DESIGN promise 1). Pure."""
+its token hash must be the same. Pure."""
 
 from __future__ import annotations
 

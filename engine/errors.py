@@ -1,4 +1,4 @@
-"""Errors, sorted by whose fault they are (DESIGN 8.5). Doors catch them once and translate."""
+"""Errors, sorted by whose fault they are. Doors catch them once and translate."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Frozen, plain-Python messages that cross from the doors to the engine thread and back.
 
-Nothing here holds an `mx.array`: a lazy array evaluated on another thread raises (DESIGN 3).
+Nothing here holds an `mx.array`: a lazy array evaluated on another thread raises.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Speculative decoding: verify a block of drafts in one target forward, losslessly.
 
 A draft is accepted if and only if it equals the token the target chooses in its place, greedy and
-sampled alike (reference: the coupled rule of DESIGN 4), so the reply is the serial one whatever
+sampled alike, so the reply is the serial one whatever
 the drafter says.
 """
 

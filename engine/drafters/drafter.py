@@ -1,4 +1,4 @@
-"""What every drafter does. A portfolio of them sits behind this one protocol (DESIGN 4)."""
+"""What every drafter does. A portfolio of them sits behind this one protocol."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ from engine.drafters.copy import CopyDrafter
 from engine.drafters.drafter import Drafter
 
 # Copying is free and nearly always right behind a match this long; a shorter match loses to a
-# trained drafter (peers use 6 to 8, dflash.md 8).
+# trained drafter (other implementations use 6 to 8).
 LONG_MATCH = 8
 
 

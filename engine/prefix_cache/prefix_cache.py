@@ -1,7 +1,7 @@
 """Prefixes that need not be computed again, in memory, for this process's life.
 
 Pure: what is kept per prefix is opaque here, only its size is known. Attention state is good at
-any token of an entry; recurrent state only at the entry's checkpoints (DESIGN 5).
+any token of an entry; recurrent state only at the entry's checkpoints.
 """
 
 from __future__ import annotations

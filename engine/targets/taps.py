@@ -1,4 +1,4 @@
-"""The residual stream after chosen layers, for drafters that read it (dflash.md 3.6).
+"""The residual stream after chosen layers, for drafters that read it.
 
 A tapped layer is wrapped in a module that keeps the layer's output and passes everything else
 through, so the model's own loop, masks and caches stay what they are.

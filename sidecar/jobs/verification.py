@@ -1,5 +1,5 @@
 """Proof by comparison that drafting changes no reply: the same request with drafting on and off,
-token for token (DESIGN promise 1)."""
+token for token."""
 
 from __future__ import annotations
 

@@ -162,6 +162,13 @@ def documented_methods() -> set[str]:
     }
 
 
+def dangling(path: Path) -> list[str]:
+    """Documents named in the code that a reader of this repository does not have."""
+    named = re.findall(r"\bDESIGN\b|\b[\w-]+\.md\b", text(path))
+    here = {found.name for folder in (ROOT, (ROOT / path).parent) for found in folder.glob("*.md")}
+    return [name for name in named if name not in here]
+
+
 def left_for_later(path: Path) -> list[str]:
     """Promises in the code instead of code."""
     names = (node.id for node in ast.walk(parsed(path)) if isinstance(node, ast.Name))
@@ -199,6 +206,10 @@ def test_public_names_have_docstrings() -> None:
     assert violations(SHIPPED, lambda path: undocumented(parsed(path), known)) == {}
     bare = [path for path in SHIPPED if text(path) and ast.get_docstring(parsed(path)) is None]
     assert bare == []
+
+
+def test_documents_that_are_named_are_here() -> None:
+    assert violations(SHIPPED, dangling) == {}
 
 
 def test_nothing_is_left_for_later() -> None:
