@@ -18,7 +18,7 @@ from engine.loading.load import Loaded, default_sampling, load
 
 
 def loaded(model: str | Path, **options: object) -> Loaded:
-    return load(EngineOptions(model=str(model), **options), lambda what, share: None)  # type: ignore[arg-type]
+    return load(EngineOptions(model=str(model), **options), lambda what, share: None)
 
 
 def saved(folder: Path, model: nn.Module, config: dict, **changes: object) -> Path:

@@ -149,6 +149,15 @@ def test_a_cut_falls_on_lines_and_leaves_most_to_the_prefix(codec: TextCodec) ->
     assert len(only_suffix) > 2 * len(after)
 
 
+@pytest.mark.parametrize("lines", [1, 3, 8, 12, 20])
+def test_what_fits_is_whole(codec: TextCodec, lines: int) -> None:
+    """Also text of many characters a token, whose length in characters comes near the cut."""
+    for prefix in ("import os\n" * lines, (" " * 24 + "x\n") * lines * 5):
+        limit = len(codec.encode(prefix)) * 4 // 3 + 72
+        before, after, _ = parts(codec, codec.fill_in_middle(prefix, "\nend", limit=limit))
+        assert (before, after) == (prefix, "\nend")
+
+
 def test_one_endless_line(codec: TextCodec) -> None:
     prompt = codec.fill_in_middle("var a=1;" * 100_000 + "ret", ";b()" * 100_000, limit=128)
     assert 64 < len(prompt.tokens) <= 128
