@@ -22,7 +22,10 @@ from engine import (
 
 # Events of a reply, counted from 0, before which something may happen.
 _MOMENTS = range(8)
-_EACH_REPLY = 2
+_EACH_REPLY = 1
+
+# Of a prompt that shares no prefix: enough to be cancelled in the middle of.
+_FOREIGN_TOKENS = 64
 
 
 class Tally(Struct, kw_only=True):
@@ -108,7 +111,7 @@ class Disturbances:
     async def _cancel(self, request: GenerateRequest, output: Sequence[int]) -> None:
         """A request on other text, given up before, during or after its prefill."""
         cut = self._random.randrange(len(request.prompt))
-        prompt = request.prompt[cut:] + request.prompt[:cut]
+        prompt = (request.prompt[cut:] + request.prompt[:cut])[:_FOREIGN_TOKENS]
         asked = self._like(request, prompt, self._random.choice(list(Priority)), max_tokens=64)
         patience = self._random.randrange(5)
         self.tally.cancellations += 1

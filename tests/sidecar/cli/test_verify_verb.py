@@ -79,7 +79,7 @@ async def test_chaos_is_counted(tmp_path: Path, capsys: pytest.CaptureFixture[st
     assert await proved("a longer reply", settings) == 0
     assert "meanwhile: " in capsys.readouterr().out
     chaos = json.loads(path.read_text())["figures"]["chaos"]
-    assert chaos["preemptions"] + chaos["cancellations"] + chaos["repeats"] == 24
+    assert chaos["preemptions"] + chaos["cancellations"] + chaos["repeats"] == 12
 
 
 async def test_the_length_of_replies_follows_the_pace(capsys: pytest.CaptureFixture[str]) -> None:
