@@ -170,7 +170,7 @@ def _print(pairs: Sequence[Pair], figures: dict[str, Any], status: EngineStatus)
         soft_wrap=True,
     )
     console.print(
-        describe_exactness(msgspec.to_builtins(status.exactness)),
+        describe_exactness(msgspec.to_builtins(status)),
         highlight=False,
         markup=False,
         soft_wrap=True,
