@@ -84,8 +84,8 @@ class Target:
 
     def embed(self, tokens: mx.array) -> mx.array:
         """Rows of the embedding table, (..., H), scaled as the model scales them."""
-        owner = text_model(self.model)
-        rows: mx.array = owner.embed_tokens(tokens)
+        table, owner = _table(self.model)
+        rows: mx.array = table(tokens)
         return rows * getattr(owner, "embed_scale", 1.0)
 
     def head(self, hidden: mx.array) -> mx.array:
@@ -95,7 +95,7 @@ class Target:
             if hasattr(owner, "lm_head"):
                 logits = owner.lm_head(hidden)
                 return logits
-        logits = text_model(self.model).embed_tokens.as_linear(hidden)
+        logits = _table(self.model)[0].as_linear(hidden)
         return logits
 
     def roll_back(self, caches: Caches, rows: int, keep: int) -> None:
@@ -106,12 +106,17 @@ class Target:
         roll_back(leaves(caches), rows, keep)
 
 
-def text_model(model: nn.Module) -> nn.Module:
-    """The module of a model that owns the embedding table."""
+# What mlx-lm's model classes call their embedding table.
+TABLES = ("embed_tokens", "embeddings", "wte", "tok_embeddings", "word_embeddings")
+
+
+def _table(model: nn.Module) -> tuple[nn.Module, nn.Module]:
+    """The embedding table and the module that owns it."""
     for _, module in model.named_modules():
-        if "embed_tokens" in module:
-            return module
-    raise ModelError(f"{type(model).__module__}: no embed_tokens to draft with")
+        for name in TABLES:
+            if name in module:
+                return module[name], module
+    raise ModelError(f"{type(model).__module__}: no embedding table to draft with")
 
 
 def _record(caches: Caches, recording: bool) -> None:

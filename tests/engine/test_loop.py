@@ -16,8 +16,8 @@ from tiny_models import FAMILIES, LATENT_FAMILIES, tiny
 
 from engine.audit import Audit
 from engine.decoding.exactness import same_state
-from engine.drafters.portfolio import Portfolio
 from engine.doubles import ScriptedTarget, reorder_rows
+from engine.drafters.portfolio import Portfolio
 from engine.errors import EngineError
 from engine.messages import (
     Exactness,
