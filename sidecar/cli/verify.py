@@ -37,6 +37,7 @@ class Settings(Struct, frozen=True, kw_only=True):
     pairs: int = 300
     max_tokens: int | None = None
     chaos: bool = False
+    fast: bool = False
     seed: int = 1
     json: Path | None = None
 
@@ -75,9 +76,16 @@ def command(
     Exit code 0: all equal. 1: a difference; its place and the top-2 margin there are printed.
     2: nothing was proven, because no draft was verified. 3: the engine failed.
     """
-    settings = Settings(pairs=pairs, max_tokens=max_tokens, chaos=chaos, seed=seed, json=json)
     check_writable(json)
     options = load_config({"engine.model": model, "engine.fast": fast or None}).engine
+    settings = Settings(
+        pairs=pairs,
+        max_tokens=max_tokens,
+        chaos=chaos,
+        fast=options.fast,
+        seed=seed,
+        json=json,
+    )
     client = engine_client(options)
     raise typer.Exit(asyncio.run(prove(client, options.model, settings)))
 
@@ -104,7 +112,7 @@ async def prove(client: EngineClient, name: str, settings: Settings) -> int:
     figures = _figures(pairs, status, seconds)
     if disturbances is not None:
         figures["chaos"] = disturbances.tally
-    _print(pairs, figures, status)
+    _print(pairs, figures, status, fast=settings.fast)
     if settings.json is not None:
         write_report(
             settings.json,
@@ -154,7 +162,9 @@ def _verdict(figures: dict[str, Any], status: EngineStatus) -> int:
     return EXIT_EQUAL
 
 
-def _print(pairs: Sequence[Pair], figures: dict[str, Any], status: EngineStatus) -> None:
+def _print(
+    pairs: Sequence[Pair], figures: dict[str, Any], status: EngineStatus, *, fast: bool
+) -> None:
     import msgspec
 
     console = report_console()
@@ -169,8 +179,9 @@ def _print(pairs: Sequence[Pair], figures: dict[str, Any], status: EngineStatus)
         highlight=False,
         soft_wrap=True,
     )
+    facts = {"exactness": msgspec.to_builtins(status.exactness), "fast": fast}
     console.print(
-        describe_exactness(msgspec.to_builtins(status)),
+        describe_exactness(facts),
         highlight=False,
         markup=False,
         soft_wrap=True,
