@@ -11,6 +11,7 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import hypothesis
 import pytest
 import pytest_asyncio
 from private_home import private_environment, short_folder
@@ -40,6 +41,9 @@ def _refuse_network(event: str, arguments: tuple[Any, ...]) -> None:
 
 
 def pytest_configure() -> None:
+    # No test asserts a wall time: a busy machine must not fail one.
+    hypothesis.settings.register_profile("pillion", deadline=None)
+    hypothesis.settings.load_profile("pillion")
     sys.addaudithook(_refuse_network)
 
 
