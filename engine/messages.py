@@ -250,6 +250,8 @@ class InstalledModel(Struct, frozen=True, kw_only=True):
     """A model that is on this machine, read from its files without loading it. Sizes in bytes.
 
     drafting: ``speculative`` or ``target-only``. state_bytes: of the caches that do not grow.
+    drafter: the one it gets, ``copy`` when it has no other; drafter_bytes: 0 while it is not here.
+    limit_bytes: what models may take on this machine; largest_context: fits into that (tokens).
     problem: why it cannot be loaded; then the other facts are as far as they could be read.
     """
 
@@ -263,6 +265,10 @@ class InstalledModel(Struct, frozen=True, kw_only=True):
     weight_bytes: int = 0
     cache_bytes_per_token: int = 0
     state_bytes: int = 0
+    drafter: str = ""
+    drafter_bytes: int = 0
+    limit_bytes: int = 0
+    largest_context: int = 0
     problem: str = ""
 
     @property

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import mlx.core as mx
 import mlx.nn as nn
@@ -50,14 +51,10 @@ def load_drafter(
     config.check_target(file, hidden_size=hidden_size, vocab_size=vocab_size, num_layers=num_layers)
     check_tensors(checkpoint, config)
     model = DFlashModel(config, _rope(config, file))
-    arrays: dict[str, mx.array] = {}
-    for shard in sorted({tensor.file for tensor in checkpoint.tensors.values()}):
-        arrays |= mx.load(str(path / shard))
-    model.load_weights(list(arrays.items()), strict=True)
-    arrays.clear()
+    model.load_weights(_arrays(checkpoint), strict=True)
     model.eval()
     # One part after the other, so that the unquantised weights never stand side by side.
-    parts = [*model.layers, model]
+    parts: list[nn.Module] = [*model.layers, model]
     for done, part in enumerate(parts):
         progress(f"loading the drafter {path.name}", done / len(parts))
         _prepare(part, bits, _dtype(model.dtype, bits))
@@ -88,6 +85,14 @@ def check_tensors(checkpoint: Checkpoint, config: DFlashConfig) -> None:
         if name not in found:
             files = sorted({str(checkpoint.path / tensor.file) for tensor in found.values()})
             raise ModelError(f"{', '.join(files)}: {name}: missing")
+
+
+def _arrays(checkpoint: Checkpoint) -> list[tuple[str, mx.array]]:
+    arrays: list[tuple[str, mx.array]] = []
+    for file in sorted({tensor.file for tensor in checkpoint.tensors.values()}):
+        shard: Any = mx.load(str(checkpoint.path / file))
+        arrays += shard.items()
+    return arrays
 
 
 def _rope(config: DFlashConfig, file: Path) -> Rope:

@@ -6,6 +6,8 @@ from pathlib import Path
 
 from engine.errors import ModelError
 from engine.loading.checkpoint import Checkpoint
+from engine.loading.memory_plan import plan
+from engine.loading.pairs import AUTO, COPY, drafter_folder, drafter_source
 from engine.loading.registry import BUILTIN, SMOLLM2, resolve
 from engine.messages import InstalledModel
 
@@ -14,7 +16,9 @@ def describe(name: str, path: Path) -> InstalledModel:
     """Facts about the model in `path`. Raises ModelError naming file and key."""
     checkpoint = Checkpoint(path)
     checkpoint.check()
+    folder = drafter_folder(AUTO, name)
     try:
+        memory = plan(name, checkpoint, drafter=Checkpoint(folder) if folder else None)
         return InstalledModel(
             name=name,
             path=str(path),
@@ -26,6 +30,10 @@ def describe(name: str, path: Path) -> InstalledModel:
             weight_bytes=checkpoint.weight_bytes,
             cache_bytes_per_token=checkpoint.cache_bytes_per_token(),
             state_bytes=checkpoint.state_bytes,
+            drafter=Path(drafter_source(AUTO, name) or COPY).name,
+            drafter_bytes=memory.drafter,
+            limit_bytes=memory.limit,
+            largest_context=memory.largest_context,
         )
     except (KeyError, TypeError, ValueError) as error:
         raise ModelError(f"{path / 'config.json'}: {type(error).__name__}: {error}") from error

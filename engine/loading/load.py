@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,9 @@ from engine.errors import ModelError, RequestError
 from engine.json_file import read_json
 from engine.loading.checkpoint import Checkpoint
 from engine.loading.fetch import fetch
+from engine.loading.memory_plan import plan
+from engine.loading.pairing import drafter_bits
+from engine.loading.pairs import drafter_folder
 from engine.loading.registry import resolve
 from engine.messages import EngineOptions, ModelInfo, Sampling
 from engine.text.codec import TextCodec
@@ -51,9 +55,9 @@ def load(options: EngineOptions, progress: Progress) -> Loaded:
     path = fetch(options.model, options.revision, progress)
     progress(f"loading {source.name}", None)
     checkpoint = Checkpoint(path)
-    context = _context(options, checkpoint)
     # Checked first: a truncated file would otherwise load as noise, or not say which file it is.
     checkpoint.check()
+    context = _context(options, checkpoint)
     codec = TextCodec(path)
     model = _load_weights(checkpoint)
     dtype = _dtype(options.dtype, model)
@@ -77,15 +81,20 @@ def _on_cpu() -> bool:
 
 
 def _context(options: EngineOptions, checkpoint: Checkpoint) -> int:
-    if options.context is None:
-        return checkpoint.context
-    if not 1 <= options.context <= checkpoint.context:
+    """The context to serve: as asked, else the longest that fits the memory."""
+    asked = options.context
+    if asked is not None and not 1 <= asked <= checkpoint.context:
         raise RequestError(
-            f"context must be in [1, {checkpoint.context}] for {options.model}, "
-            f"got {options.context}",
+            f"context must be in [1, {checkpoint.context}] for {options.model}, got {asked}",
             field="context",
         )
-    return options.context
+    folder = drafter_folder(options.draft, options.model)
+    bits = drafter_bits(options.draft_bits, checkpoint.quantization)
+    drafter = None
+    # What is wrong with a drafter is said when it is loaded.
+    with suppress(ModelError):
+        drafter = Checkpoint(folder) if folder is not None else None
+    return plan(options.model, checkpoint, drafter=drafter, drafter_bits=bits).context(asked)
 
 
 def _load_weights(checkpoint: Checkpoint) -> nn.Module:

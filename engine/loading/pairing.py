@@ -8,20 +8,15 @@ from pathlib import Path
 
 import mlx.core as mx
 
-from engine.builtin import DRAFTERS
 from engine.drafters.dflash import DFlashModel
 from engine.errors import ModelError
 from engine.loading.drafter import load_drafter
 from engine.loading.fetch import fetch
-from engine.loading.pairs import drafter_for
-from engine.loading.registry import BUILTIN
+from engine.loading.pairs import AUTO, COPY, NONE, drafter_source
 from engine.messages import EngineOptions, ModelInfo
 from engine.targets.target import Target
 
 Progress = Callable[[str, float | None], None]
-
-# Values of `EngineOptions.draft` that name no drafter.
-AUTO, COPY, NONE = "auto", "copy", "none"
 
 
 @dataclass(frozen=True)
@@ -43,7 +38,7 @@ def load_pair(options: EngineOptions, target: Target, info: ModelInfo, progress:
     if options.draft in (COPY, NONE) or not target.speculative:
         return Pair(None)
     asked = options.draft != AUTO
-    source = options.draft if asked else automatic(options.model, info.id)
+    source = drafter_source(options.draft, options.model, info.id)
     if source is None:
         return Pair(None)
     try:
@@ -55,14 +50,6 @@ def load_pair(options: EngineOptions, target: Target, info: ModelInfo, progress:
     return Pair(model, name=Path(source).name)
 
 
-def automatic(model: str, model_id: str) -> str | None:
-    """Where the drafter of a model comes from when none is asked for."""
-    if model == BUILTIN:
-        shipped = next((folder for folder in DRAFTERS if folder.is_dir()), None)
-        return None if shipped is None else str(shipped)
-    return drafter_for(model) or drafter_for(model_id)
-
-
 def _load(
     source: str, options: EngineOptions, target: Target, info: ModelInfo, progress: Progress
 ) -> DFlashModel:
@@ -72,17 +59,17 @@ def _load(
         hidden_size=target.embed(mx.array([0])).shape[-1],
         vocab_size=info.vocab_size,
         num_layers=len(target.model.layers),
-        bits=_bits(options, info),
+        bits=drafter_bits(options.draft_bits, info.quantization),
         progress=progress,
     )
     target.tap(model.config.target_layer_ids)
     return model
 
 
-def _bits(options: EngineOptions, info: ModelInfo) -> int | None:
+def drafter_bits(draft_bits: int | None, quantization: str) -> int | None:
     """Bits of the drafter's weights: as asked; else 4 beside a quantised target where quantised
     multiplication is fast, and the checkpoint's own precision elsewhere."""
-    if options.draft_bits is not None:
-        return options.draft_bits or None
+    if draft_bits is not None:
+        return draft_bits or None
     on_cpu = mx.default_device().type == mx.DeviceType.cpu
-    return 4 if "bit" in info.quantization and not on_cpu else None
+    return 4 if "-bit" in quantization and not on_cpu else None

@@ -3,6 +3,15 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
+
+from engine.builtin import DRAFTERS as SHIPPED
+from engine.errors import PillionError
+from engine.loading.fetch import hub_folder
+from engine.loading.registry import BUILTIN, resolve
+
+# Values of `EngineOptions.draft` that name no drafter.
+AUTO, COPY, NONE = "auto", "copy", "none"
 
 DRAFTERS = {
     "gemma-4-12b-it": "z-lab/gemma4-12B-it-DFlash",
@@ -36,3 +45,30 @@ def drafter_for(model: str) -> str | None:
     name = re.sub(r"^gemma(?=\d)", "gemma-", name)
     known = [target for target in DRAFTERS if name == target or name.startswith(f"{target}-")]
     return DRAFTERS[max(known, key=len)] if known else None
+
+
+def drafter_source(draft: str, model: str, model_id: str = "") -> str | None:
+    """The name of the drafter that a model gets, as `fetch` takes it; None for copying alone.
+
+    draft: `EngineOptions.draft`. model: what was asked to be served; model_id: its id.
+    """
+    if draft in (COPY, NONE):
+        return None
+    if draft != AUTO:
+        return draft
+    if model == BUILTIN:
+        shipped = next((folder for folder in SHIPPED if folder.is_dir()), None)
+        return None if shipped is None else str(shipped)
+    return drafter_for(model) or drafter_for(model_id)
+
+
+def drafter_folder(draft: str, model: str) -> Path | None:
+    """Where that drafter is, if it is on this machine already; touches no network."""
+    name = drafter_source(draft, model)
+    if name is None:
+        return None
+    try:
+        source = resolve(name)
+    except PillionError:
+        return None
+    return hub_folder(name) if source.kind == "hub" else source.path

@@ -46,5 +46,20 @@ def facts(model: InstalledModel) -> Iterator[tuple[str, str]]:
             ),
         )
         yield "cache", f"{human_bytes(model.cache_bytes_per_token)} a token"
+        yield "drafter", _drafter(model)
         yield "memory", f"{human_bytes(model.total_bytes)} at {model.context} tokens of context"
+        yield "fits", _fits(model)
     yield "path", model.path
+
+
+def _drafter(model: InstalledModel) -> str:
+    if model.drafter == "copy" or not model.drafter_bytes:
+        return model.drafter if model.drafter == "copy" else f"{model.drafter} (not here yet)"
+    return f"{model.drafter}, {human_bytes(model.drafter_bytes)}"
+
+
+def _fits(model: InstalledModel) -> str:
+    limit = f"of {human_bytes(model.limit_bytes)} that may be used here"
+    if not model.largest_context:
+        return f"no: its weights alone are too much {limit}"
+    return f"up to {model.largest_context} tokens of context {limit}"
