@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import enum
+import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -14,6 +15,7 @@ import msgspec
 import typer
 
 from engine import EngineClient, EngineOptions, engine_client
+from sidecar.cli.background import child_environment
 from sidecar.cli.in_process import started
 from sidecar.cli.report import check_writable, report_console, write_report
 from sidecar.cli.terminal import note
@@ -54,7 +56,7 @@ async def _decode(options: EngineOptions, repeat: int, max_tokens: int, json: Pa
     options = msgspec.structs.replace(options, audit=False)
     async with started(engine_client(options), options.model) as client:
         note("starting mlx_lm beside")
-        baseline = await MlxLm.start(options)
+        baseline = await MlxLm.start(options, child_environment(os.environ, {}, None))
         try:
             await compare(client, baseline, repeat=repeat, max_tokens=max_tokens, json=json)
         finally:

@@ -76,13 +76,18 @@ class MlxLm:
         self._process = process
 
     @classmethod
-    async def start(cls, options: EngineOptions) -> MlxLm:
+    async def start(
+        cls, options: EngineOptions, environment: Mapping[str, str] | None = None
+    ) -> MlxLm:
         """Returns when the model is loaded. Raises EngineError with the reason if it cannot be."""
         process = await asyncio.create_subprocess_exec(
             *baseline_command(),
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
             limit=_LINE_BYTES,
+            env=environment,
+            # Ctrl-C is for the verb, which then ends this process.
+            start_new_session=True,
         )
         baseline = cls(process)
         try:
