@@ -1,4 +1,4 @@
-"""The choice of a token: one pure rule for greedy and sampled decoding (DESIGN 4).
+"""The choice of a token: one pure rule for greedy and sampled decoding.
 
 Sampling is Gumbel-max with counter-based noise: the token at absolute position ``p`` is
 ``argmax over F of (logit / temperature + gumbel(seed, p, token))``, where F is what temperature,
@@ -26,7 +26,7 @@ from engine.messages import Sampling
 _LANES = 32
 _MASK64 = (1 << 64) - 1
 # Below this a temperature would overflow float32; the choice is long since the argmax.
-_COLDEST = 1e-6
+COLDEST = 1e-6
 
 
 class History:
@@ -171,7 +171,7 @@ def _scores(
     rows, vocab = logits.shape
     if len(positions) != rows:
         raise ValueError(f"{rows} rows of logits, {len(positions)} positions")
-    x = _biased(logits.astype(mx.float32), sampling)
+    x = biased(logits.astype(mx.float32), sampling)
     if sampling.penalised and history is not None:
         x = _penalised(x, sampling, *history.rows(drafts, rows))
     if allowed is not None:
@@ -181,13 +181,13 @@ def _scores(
         return x, None
     if vocab % _LANES:
         x = mx.pad(x, [(0, 0), (0, -vocab % _LANES)], constant_values=-math.inf)
-    x = (x - mx.max(x, axis=-1, keepdims=True)) / max(sampling.temperature, _COLDEST)
+    x = (x - mx.max(x, axis=-1, keepdims=True)) / max(sampling.temperature, COLDEST)
     top_k = sampling.top_k if 0 < sampling.top_k < vocab else 0
     if not top_k and sampling.top_p == 1.0:
         ids = None
         noise = gumbel(seed, positions, mx.arange(x.shape[-1]))
     else:
-        x, ids = _ranked(x, top_k)
+        x, ids = ranked(x, top_k)
         x = _nucleus(x, top_k, sampling.top_p)
         noise = gumbel(seed, positions, ids)
     if sampling.min_p > 0.0:
@@ -196,7 +196,8 @@ def _scores(
     return x + noise, ids
 
 
-def _biased(x: mx.array, sampling: Sampling) -> mx.array:
+def biased(x: mx.array, sampling: Sampling) -> mx.array:
+    """Logits (M, V) float32 with the request's logit_bias."""
     if not sampling.logit_bias:
         return x
     vocab = x.shape[-1]
@@ -226,7 +227,7 @@ def _penalised(
     return mx.put_along_axis(x, columns, values, axis=-1)
 
 
-def _ranked(x: mx.array, top_k: int) -> tuple[mx.array, mx.array]:
+def ranked(x: mx.array, top_k: int) -> tuple[mx.array, mx.array]:
     """Scores and ids in the fixed order (score descending, id ascending).
 
     With `top_k`, at least that many columns (rounded up to `_LANES`), without sorting the rest.

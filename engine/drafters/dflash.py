@@ -154,7 +154,7 @@ class DFlashLayer(nn.Module):
 
     def __call__(self, x: mx.array, cache: ContextCache) -> mx.array:
         def attend(inner: mx.array) -> mx.array:
-            return self.self_attn(inner, cache)  # type: ignore[no-any-return] # nn has no types
+            return self.self_attn(inner, cache)
 
         normed = self.input_layernorm(x)
         x = x + (self.attention_conv(normed, attend) if self._convolved else attend(normed))
@@ -183,7 +183,8 @@ class DFlashModel(nn.Module):
     @property
     def dtype(self) -> mx.Dtype:
         """Of activations; what comes from the target is cast to it."""
-        return self.hidden_norm.weight.dtype
+        dtype: mx.Dtype = self.hidden_norm.weight.dtype
+        return dtype
 
     def new_caches(self, start: int = 0) -> list[ContextCache]:
         """Empty caches in layer order; the first row appended is that of position `start`."""

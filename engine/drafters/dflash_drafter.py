@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import mlx.core as mx
+import numpy as np
 
 from engine.decoding.sampling import choose
 from engine.drafters.context_cache import PositionedRows
@@ -92,8 +93,9 @@ class DFlashDrafter:
         self._rows.append(self._model.project(seen))
         if self._rows.end - self._appended > MOST_PENDING:
             self._append_pending()
-        # Unevaluated rows would hold on to the target's hidden states.
-        mx.async_eval(self._rows.arrays(), [cache.arrays() for cache in self._caches])
+        # Unevaluated rows would hold on to the target's hidden states. (The stub lacks types.)
+        arrays = [self._rows.arrays(), *(cache.arrays() for cache in self._caches)]
+        mx.async_eval(arrays)  # type: ignore[no-untyped-call]
 
     def commit(self, tokens: Sequence[int]) -> None:
         self._committed += len(tokens)
@@ -116,10 +118,10 @@ class DFlashDrafter:
         logits = self._model.scale_logits(self._head(hidden.astype(embedded.dtype)))
         positions = range(self._committed, self._committed + hidden.shape[0])
         if config.has_selector:
-            return self._model.candidate_selector.select(  # type: ignore[no-any-return] # no types
+            return self._model.candidate_selector.select(
                 hidden, logits, self._anchor, positions, self._sampling, self._seed
             )
-        tokens = choose(logits, positions, self._sampling, self._seed).tolist()
+        tokens: list[int] = np.array(choose(logits, positions, self._sampling, self._seed)).tolist()
         # -1 stands for a row without a choice (NaN); what comes behind it is worth nothing.
         return tokens[: tokens.index(-1)] if -1 in tokens else tokens
 

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 
 import mlx.core as mx
 import mlx.nn as nn
+import numpy as np
 
 from engine.decoding.sampling import COLDEST, biased, gumbel, ranked
 from engine.drafters.dflash_config import DFlashConfig
@@ -51,9 +52,9 @@ class CandidateSelector(nn.Module):
             noise = gumbel(seed, positions, ids)
             scores = filtered(scores / max(sampling.temperature, COLDEST), sampling)
             scores = scores + noise[:, None, :]
-        follow = mx.argmax(scores, axis=-1)
-        mx.eval(ids, follow)
-        return walk(ids.tolist(), follow.tolist())
+        best = mx.concatenate([ids[None], mx.argmax(scores, axis=-1).astype(ids.dtype)[None]])
+        candidates, follow = np.array(best).tolist()
+        return walk(candidates, follow)
 
     def scores(
         self, hidden: mx.array, logits: mx.array, anchor: int, sampling: Sampling
