@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from engine import EngineError, ModelError, NotReady, PillionError, RequestError
-from sidecar import unix_socket
 from sidecar.cli.terminal import Loading
 from sidecar.config import Config
 from sidecar.runtime_dir import Address, RuntimeDir
@@ -40,10 +39,11 @@ class NotRunning(PillionError):
 
 
 def find_daemon(config: Config) -> Address | None:
-    """The running daemon's address. A file that a crash left behind counts for nothing."""
+    """The running daemon's address. A file that a crash left behind counts for nothing, also
+    while the next daemon is about to write its own: its lock names another process."""
     runtime = RuntimeDir.of(config.daemon)
     address = runtime.read_address()
-    return address if address is not None and unix_socket.answers(runtime.socket) else None
+    return address if address is not None and runtime.holder() == address.pid else None
 
 
 def require_daemon(config: Config) -> Address:

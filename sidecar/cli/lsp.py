@@ -11,16 +11,17 @@ import os
 import socket
 import sys
 import threading
+import time
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from sidecar import unix_socket
 from sidecar.cli.background import ensure_daemon
 from sidecar.cli.connection import NotRunning, find_daemon
 from sidecar.cli.terminal import note
 from sidecar.config import load_config
+from sidecar.runtime_dir import RuntimeDir
 
 _READ_BYTES = 64 << 10
 
@@ -49,8 +50,19 @@ def command(
         except OSError:
             raise NotRunning("the daemon went away") from None
         lost = bridge(daemon, 0, 1)
-    if lost and not unix_socket.answers(Path(address.socket)):
+    if lost and _dead(RuntimeDir.of(settings.daemon), address.pid):
         raise NotRunning("the daemon went away; start the language server again")
+
+
+def _dead(runtime: RuntimeDir, pid: int) -> bool:
+    """Whether the daemon hung up because it died; after `exit` it hangs up too, and lives on. The
+    kernel closes what a dead process had open one by one, so its lock may go a moment later."""
+    deadline = time.monotonic() + 0.5
+    while runtime.holder() == pid:
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.02)
+    return True
 
 
 def bridge(daemon: socket.socket, source: int, sink: int) -> bool:

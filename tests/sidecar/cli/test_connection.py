@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import socket
 import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from engine import EngineError, ModelError, NotReady, PillionError, RequestError
-from sidecar.cli.connection import NotRunning, Rpc, stream_chat
-from sidecar.runtime_dir import Address
+from sidecar.cli.connection import NotRunning, Rpc, find_daemon, stream_chat
+from sidecar.config import load_config
+from sidecar.runtime_dir import Address, RuntimeDir
 
 
 @contextlib.contextmanager
@@ -129,3 +132,17 @@ def test_refusals(status: int, body: bytes, kind: type[PillionError]) -> None:
     with pytest.raises(PillionError) as raised:
         chat(b"HTTP/1.1 %d X\r\nConnection: close\r\n\r\n%b" % (status, body))
     assert type(raised.value) is kind
+
+
+def test_an_address_that_a_crash_left_is_not_the_next_daemons() -> None:
+    settings = load_config()
+    runtime = RuntimeDir.of(settings.daemon)
+    runtime.create()
+    stale = Address(pid=999_999, socket=str(runtime.socket), url="", version="", model="m")
+    runtime.write_address(stale)
+    assert find_daemon(settings) is None
+    with runtime.locked():
+        assert find_daemon(settings) is None
+        runtime.write_address(msgspec.structs.replace(stale, pid=os.getpid()))
+        assert find_daemon(settings) is not None
+    assert find_daemon(settings) is None
