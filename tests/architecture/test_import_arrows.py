@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import ast
+import importlib.metadata
 import json
+import re
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
-from source_tree import ROOT, below, files, imports, package_of, parsed, violations
+from source_tree import PACKAGES, ROOT, below, files, imports, package_of, parsed, text, violations
 
 import engine
 
@@ -144,6 +147,27 @@ def test_the_engine_rule_lets_mlx_lm_into_its_folders() -> None:
 @pytest.mark.parametrize("source", ["import engine", "from sidecar import cli", "import mlx_lm"])
 def test_the_metal_rule_bites(source: str) -> None:
     assert metal_violations(ast.parse(source))
+
+
+def test_what_is_imported_is_declared_and_explained() -> None:
+    """Nothing comes along by luck, nothing is installed for nothing, and each has its reason."""
+    project = tomllib.loads(text(Path("pyproject.toml")))["project"]
+    declared = {re.split(r"[^\w-]", line)[0] for line in project["dependencies"]}
+    distributions = importlib.metadata.packages_distributions()
+    imported = {
+        distribution
+        for path in files(*PACKAGES)
+        if not path.is_relative_to("engine/builtin/train")
+        for _, name in imports(parsed(path), package_of(path))
+        if (top := name.split(".")[0]) not in {*sys.stdlib_module_names, *PACKAGES}
+        for distribution in [
+            "mlx" if top == "mlx" else distributions[top][0].lower().replace("_", "-")
+        ]
+    }
+    assert sorted(imported) == sorted(declared)
+    rows = re.findall(r"^\| ([\w, -]+) \|", text(Path("ARCHITECTURE.md")), re.MULTILINE)
+    explained = {name for row in rows for name in row.split(", ")}
+    assert declared <= explained
 
 
 def modules_after(statement: str) -> set[str]:
