@@ -49,12 +49,15 @@ class CompletionConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 class ChatConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Defaults for what a chat request leaves out; None takes the model's own
     generation_config.json (greedy where that says nothing). max_tokens None: no limit but the
-    context's end."""
+    context's end. seed None: a new one for each reply. reasoning: ``off``, ``on`` or a level that
+    the model's template knows, such as ``low``; None leaves it to the template."""
 
     max_tokens: int | None = None
     temperature: float | None = None
     top_p: float | None = None
     top_k: int | None = None
+    seed: int | None = None
+    reasoning: str | None = None
 
 
 class Config(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -286,4 +289,5 @@ _RULES: list[_Rule] = [
     _within("chat.temperature", 0, 100),
     ("chat.top_p", "above 0 and at most 1", lambda value: 0 < value <= 1),
     _at_least("chat.top_k", 0),
+    ("chat.reasoning", "off, on, or a level of the model's template", bool),
 ]

@@ -41,13 +41,35 @@ def command(
     ] = None,
     revision: Annotated[str | None, typer.Option(help="Hub branch, tag or commit.")] = None,
     context: Annotated[int | None, typer.Option(help="Context in tokens.")] = None,
-    draft: Annotated[str | None, typer.Option(help="auto, copy or none.")] = None,
+    draft: Annotated[
+        str | None,
+        typer.Option(help="auto, copy, none, or a drafter's Hub id or folder."),
+    ] = None,
+    draft_bits: Annotated[
+        int | None, typer.Option(help="Quantise the drafter to 4 or 8 bits; 0: keep its precision.")
+    ] = None,
     max_width: Annotated[
-        int | None, typer.Option(help="Most tokens of one verify step, the sure one included.")
+        int | None,
+        typer.Option(
+            "--max-width",
+            "--block-size",
+            help="Most tokens of one verify step, the sure one included; default: automatic.",
+        ),
     ] = None,
     fast: Annotated[
         bool, typer.Option("--fast", help="Use widths that are not proven exact.")
     ] = False,
+    temperature: Annotated[
+        float | None, typer.Option(help="For chats that name none; 0 is greedy.")
+    ] = None,
+    top_p: Annotated[float | None, typer.Option(help="For chats that name none.")] = None,
+    top_k: Annotated[int | None, typer.Option(help="For chats that name none.")] = None,
+    seed: Annotated[int | None, typer.Option(help="For chats that name none.")] = None,
+    reasoning: Annotated[
+        str | None,
+        typer.Option(help="off, on, or a level of the model's template, such as low."),
+    ] = None,
+    no_thinking: Annotated[bool, typer.Option("--no-thinking", help="--reasoning off.")] = False,
     host: Annotated[str | None, typer.Option(help="Address of the HTTP door.")] = None,
     port: Annotated[int | None, typer.Option(help="Port of the HTTP door; 0: a free one.")] = None,
     api_key: Annotated[
@@ -73,13 +95,21 @@ def command(
         "engine.revision": revision,
         "engine.context": context,
         "engine.draft": draft,
+        "engine.draft_bits": draft_bits,
         "engine.max_width": max_width,
         "engine.fast": fast or None,
+        "chat.temperature": temperature,
+        "chat.top_p": top_p,
+        "chat.top_k": top_k,
+        "chat.seed": seed,
+        "chat.reasoning": "off" if no_thinking else reasoning,
         "http.host": host,
         "http.port": port,
         "http.api_key": api_key,
     }
     settings = load_config(flags, path=config)
+    if no_thinking and reasoning not in (None, "off"):
+        raise RequestError(f"--no-thinking contradicts --reasoning {reasoning}", field="reasoning")
     if wait and not detach:
         raise RequestError("--wait goes with --detach", field="wait")
     if detach:

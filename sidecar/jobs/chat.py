@@ -61,15 +61,17 @@ async def open_chat(services: Services, chat: Chat, model: ModelInfo) -> Reply:
     _check_before_rendering(chat, model)
     try:
         prompt = await services.engine.chat(
-            chat.messages, tools=chat.tools or None, template=chat.template
+            chat.messages,
+            tools=chat.tools or None,
+            template={**reasoning_variables(services.config.chat.reasoning), **chat.template},
         )
     except RecursionError:
         raise RequestError("the messages or tools are nested too deeply", field="tools") from None
     if len(prompt.tokens) >= model.context:
         raise ContextLengthExceeded(len(prompt.tokens), model.context)
-    max_tokens = chat.max_tokens
-    if max_tokens is None:
-        max_tokens = services.config.chat.max_tokens
+    defaults = services.config.chat
+    max_tokens = chat.max_tokens if chat.max_tokens is not None else defaults.max_tokens
+    seed = chat.seed if chat.seed is not None else defaults.seed
     return services.engine.generate(
         GenerateRequest(
             id=chat.id,
@@ -77,7 +79,7 @@ async def open_chat(services: Services, chat: Chat, model: ModelInfo) -> Reply:
             max_tokens=max_tokens,
             sampling=sampling,
             # The engine's seeds are 64 bits wide; whatever the client chose maps onto one of them.
-            seed=None if chat.seed is None else chat.seed % 2**64,
+            seed=None if seed is None else seed % 2**64,
             stop=chat.stop,
             stop_token_ids=prompt.stop_token_ids,
             ignore_eos=chat.ignore_eos,
@@ -88,6 +90,20 @@ async def open_chat(services: Services, chat: Chat, model: ModelInfo) -> Reply:
             session=chat.session,
         )
     )
+
+
+def reasoning_variables(reasoning: str | None) -> dict[str, Any]:
+    """Template variables for ``off``, ``on`` or a level. Templates call the level one thing or the
+    other, and ignore what they do not know."""
+    if reasoning is None:
+        return {}
+    if reasoning in ("off", "on"):
+        return {"enable_thinking": reasoning == "on"}
+    return {
+        "enable_thinking": True,
+        "reasoning_effort": reasoning,
+        "reasoning_strength": reasoning,
+    }
 
 
 def sampling_of(chat: Chat, config: ChatConfig, model: ModelInfo) -> Sampling:

@@ -71,6 +71,34 @@ async def test_what_is_left_out_comes_from_the_settings_then_from_the_model() ->
     assert chosen.max_tokens == 9
 
 
+@pytest.mark.parametrize(
+    ("reasoning", "variables"),
+    [
+        (None, {}),
+        ("off", {"enable_thinking": False}),
+        ("on", {"enable_thinking": True}),
+        (
+            "low",
+            {"enable_thinking": True, "reasoning_effort": "low", "reasoning_strength": "low"},
+        ),
+    ],
+)
+async def test_reasoning_and_seed_of_the_settings_reach_a_chat(
+    reasoning: str | None, variables: dict[str, Any]
+) -> None:
+    engine, codec = FakeEngine(), RecordingCodec()
+    config = Config(chat=ChatConfig(seed=-1, reasoning=reasoning))
+    async with asgi_door(engine, config=config) as client:
+        engine.codec = codec
+        await chat(client)
+        await chat(client, seed=5, chat_template_kwargs={"enable_thinking": True})
+    assert [request.seed for request in engine.seen] == [2**64 - 1, 5]
+    assert [template for _, _, template in codec.asked] == [
+        variables,
+        {**variables, "enable_thinking": True},
+    ]
+
+
 async def test_plain_fields_reach_the_engine() -> None:
     request = await requested(
         max_tokens=5, ignore_eos=True, draft=False, stop=["a", "b"], logit_bias={"3": 2, "1": -100}
