@@ -221,7 +221,8 @@ def _proven(status: dict[str, Any]) -> tuple[str, str]:
     if exactness is None:
         return OK, status["model"]["id"]
     capped = exactness["width"] < exactness["asked"]
-    return (OK if exactness["exact"] and not capped else WARNING), said
+    fine = exactness["exact"] and not capped and not status["notes"]
+    return (OK if fine else WARNING), "; ".join((said, *status["notes"]))
 
 
 def _port(settings: Config) -> tuple[str, str]:

@@ -206,9 +206,12 @@ def _announce_ready(status: dict[str, Any], *, as_json: bool) -> None:
         f"{model['parameters'] / 1e6:.1f} M parameters",
         human_bytes(model["weight_bytes"]),
         f"context {model['context']}",
+        f"drafting with {' and '.join(status['drafters'])}" if status["drafters"] else "",
         describe_exactness(status),
     ]
     sys.stdout.write(f"{styled('ready', GREEN, sys.stdout)}   {', '.join(filter(None, parts))}\n")
+    for remark in status["notes"]:
+        sys.stdout.write(f"note    {remark}\n")
     sys.stdout.flush()
 
 

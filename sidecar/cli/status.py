@@ -42,6 +42,7 @@ def rows(status: dict[str, Any]) -> Iterator[tuple[str, str]]:
     yield "model", _model(model) if model else status["requested_model"]
     yield "exactness", describe_exactness(status)
     yield "drafters", ", ".join(status["drafters"]) or "none"
+    yield "note", "; ".join(status["notes"])
     yield (
         "requests",
         (
