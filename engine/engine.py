@@ -126,7 +126,7 @@ class Engine:
 
         from engine.decoding.exactness import measured_chunk, probe
         from engine.loading.load import load
-        from engine.loading.pairing import load_pair
+        from engine.loading.pairing import Pair, load_pair
         from engine.loop import DecodingLoop, active_memory, portfolios, widest
         from engine.targets.target import bind
 
@@ -148,6 +148,9 @@ class Engine:
             lambda share: self._set("loading", "probing exactness", share),
         )
         width = asked if options.fast and target.speculative else exactness.width
+        if width == 1 and pair.model is not None:
+            target.untap()
+            pair = Pair(None, note=f"{pair.name} is not used: {exactness.reason}")
         self._loop = DecodingLoop(
             target,
             loaded.codec,

@@ -57,10 +57,17 @@ class Taps:
         outside = [i for i in layer_ids if not 0 <= i < len(layers)]
         if outside:
             raise ModelError(f"target_layer_ids: the target has no layer {outside[0]}")
+        self._layers = layers
         self._tapped: list[TappedLayer] = []
         for index in layer_ids:
             layers[index] = TappedLayer(layers[index])
             self._tapped.append(layers[index])
+
+    def remove(self) -> None:
+        """Take the wrappers off again."""
+        for index, layer in enumerate(self._layers):
+            if isinstance(layer, TappedLayer):
+                self._layers[index] = layer.inner
 
     def take(self) -> mx.array:
         """The rows of the last forward, (T, len(layer_ids) * H), lazily."""

@@ -72,6 +72,12 @@ class Target:
         """Keep the residual stream after these layers (0-based) in every forward from now on."""
         self._taps = Taps(self.model, layer_ids)
 
+    def untap(self) -> None:
+        """Keep nothing any more."""
+        if self._taps is not None:
+            self._taps.remove()
+        self._taps = None
+
     @property
     def tapped(self) -> bool:
         return self._taps is not None

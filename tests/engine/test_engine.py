@@ -14,6 +14,7 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parent))
 
 from loops import VOCABULARY
+from tiny_drafters import KINDS
 from tiny_models import tiny
 
 from engine import (
@@ -28,6 +29,7 @@ from engine import (
     Priority,
 )
 from engine.doubles import reorder_rows
+from engine.drafters.random_checkpoint import write_random_drafter
 from engine.engine import Engine
 from engine.testing import ByteCodec, fake_model
 
@@ -186,6 +188,25 @@ async def test_a_machine_with_uneven_kernels_says_so_in_status_and_reply():
     assert (finished.width, finished.exact) == (2, True)
     assert finished.width_reason == exactness.reason
     assert "3 rows behind 8 tokens" in exactness.reason
+    await client.stop()
+
+
+async def test_a_drafter_in_the_engine_and_one_that_cannot_be_used(tmp_path):
+    write_random_drafter(tmp_path / "mine", KINDS["v1"])
+    client = await started(tiny_load(), draft=str(tmp_path / "mine"))
+    assert client.status().drafters == ("copy", "mine")
+    finished = await client.generate(
+        GenerateRequest(id="a", prompt=PROMPT, max_tokens=9, ignore_eos=True)
+    ).finished()
+    assert finished.rejected > 0
+    await client.stop()
+
+    config = KINDS["v1"] | {"num_target_layers": 2}
+    write_random_drafter(tmp_path / "latent", config)
+    client = await started(tiny_load("glm4_moe_lite"), draft=str(tmp_path / "latent"))
+    status = client.status()
+    assert status.drafters == ()
+    assert "latent is not used: glm4_moe_lite: 2 rows" in status.notes[0]
     await client.stop()
 
 

@@ -61,3 +61,13 @@ def test_a_layer_that_is_not_there_is_named():
     target = bind(*tiny("llama"))
     with pytest.raises(ModelError, match="no layer 2"):
         target.tap([0, 2])
+
+
+def test_untapping_leaves_the_model_as_it_was():
+    target = bind(*tiny("llama"))
+    layers = list(target.model.layers)
+    target.tap([0, 1])
+    assert list(target.model.layers) != layers
+    target.untap()
+    assert list(target.model.layers) == layers
+    assert not target.tapped
