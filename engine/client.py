@@ -13,6 +13,8 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Protocol
 
+import msgspec
+
 from engine.errors import EngineError, NotReady
 from engine.messages import (
     EngineStatus,
@@ -20,7 +22,10 @@ from engine.messages import (
     Failed,
     Finished,
     GenerateRequest,
+    Grammar,
     RenderedPrompt,
+    ReplyFormat,
+    ToolCall,
 )
 
 Message = Mapping[str, Any]
@@ -52,12 +57,23 @@ class Codec(Protocol):
         *,
         tools: Sequence[Message] | None = None,
         template: Mapping[str, Any] | None = None,
+        reasoning: bool = True,
     ) -> RenderedPrompt:
         """Render OpenAI-shaped messages with the model's chat template, ready for a reply.
 
-        `template` are extra template variables (``enable_thinking``, ...). Raises RequestError
-        naming the field when the template refuses the messages.
+        `template` are extra template variables (``enable_thinking``, ...). Without `reasoning`
+        the reply begins with its answer. Raises RequestError naming the field when the template
+        refuses the messages.
         """
+
+    def grammar(self, reply: ReplyFormat, tools: Sequence[Message] | None = None) -> Grammar:
+        """What holds a reply to `reply`. Raises RequestError naming the field.
+
+        The one call that may take seconds, for a schema that is made to; see `EngineClient.chat`.
+        """
+
+    def tool_calls(self, text: str, tools: Sequence[Message]) -> tuple[ToolCall, ...]:
+        """The calls that a whole reply consists of; none if it is anything else."""
 
     def fill_in_middle(
         self, prefix: str, suffix: str, *, path: str | None = None, limit: int | None = None
@@ -223,11 +239,15 @@ class EngineClient:
     def open_requests(self) -> int:
         return len(self._replies)
 
-    async def _on_codec_thread(self, method: str, *args: Any, **kwargs: Any) -> Any:
+    def _codec(self) -> Codec:
         codec = self._backend.codec
         if codec is None:
             status = self.status()
             raise NotReady(f"the engine is {status.state}: {status.detail}")
+        return codec
+
+    async def _on_codec_thread(self, method: str, *args: Any, **kwargs: Any) -> Any:
+        codec = self._codec()
         loop = asyncio.get_running_loop()
         return await loop.run_in_executor(
             self._codec_thread, lambda: getattr(codec, method)(*args, **kwargs)
@@ -249,12 +269,24 @@ class EngineClient:
         *,
         tools: Sequence[Message] | None = None,
         template: Mapping[str, Any] | None = None,
+        reply: ReplyFormat | None = None,
     ) -> RenderedPrompt:
-        """See `Codec.chat`."""
+        """See `Codec.chat`. With `reply` the prompt comes with the grammar that the reply is held
+        to (see `Codec.grammar`), and asks for no reasoning before it."""
+        grammar = None
+        if reply is not None:
+            # Not on the codec's thread, where keystrokes would wait for a slow schema.
+            loop = asyncio.get_running_loop()
+            grammar = await loop.run_in_executor(None, self._codec().grammar, reply, tools)
         prompt: RenderedPrompt = await self._on_codec_thread(
-            "chat", messages, tools=tools, template=template
+            "chat", messages, tools=tools, template=template, reasoning=reply is None
         )
-        return prompt
+        return prompt if grammar is None else msgspec.structs.replace(prompt, grammar=grammar)
+
+    async def tool_calls(self, text: str, tools: Sequence[Message]) -> tuple[ToolCall, ...]:
+        """See `Codec.tool_calls`."""
+        calls: tuple[ToolCall, ...] = await self._on_codec_thread("tool_calls", text, tools)
+        return calls
 
     async def fill_in_middle(
         self, prefix: str, suffix: str, *, path: str | None = None, limit: int | None = None

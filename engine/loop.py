@@ -13,6 +13,8 @@ from typing import Any, Protocol
 
 import mlx.core as mx
 import msgspec
+import numpy as np
+from numpy.typing import NDArray
 
 from engine.audit import Audit
 from engine.client import Codec
@@ -22,6 +24,7 @@ from engine.decoding.speculative import speculative
 from engine.drafters.copy import CopyDrafter
 from engine.drafters.dflash import DFlashModel
 from engine.drafters.dflash_drafter import DFlashDrafter
+from engine.drafters.grammar import GrammarDrafter
 from engine.drafters.portfolio import Portfolio
 from engine.errors import ContextLengthExceeded, PillionError, RequestError
 from engine.messages import (
@@ -38,6 +41,7 @@ from engine.prefix_cache.reuse import PrefixReuse
 from engine.scheduler import Scheduler
 from engine.sequence import SequenceState
 from engine.targets.target import Target
+from engine.text.constraints import Constraint, Grammars
 from engine.text.healing import Healing
 
 # The block size that published drafters are trained for.
@@ -79,6 +83,7 @@ class DecodingLoop:
         self._scheduler = Scheduler(options.max_active, options.max_queue)
         self._sequences: dict[str, SequenceState] = {}
         self._healing: Healing | None = None
+        self._grammars: Grammars | None = None
         self.new_portfolio = new_portfolio or portfolios(target, None)
         self._drafting = options.draft != "none" and width > 1
         self.totals = Totals()
@@ -119,6 +124,7 @@ class DecodingLoop:
             raise RequestError(f"logit_bias: {biased} is not a token id", field="logit_bias")
         if request.must_start_with and self._healing is None:
             self._healing = Healing(self._codec.token_bytes())
+        constraint = self._constraint(request)
         drafting = self._drafting and request.draft
         seed = request.seed if request.seed is not None else secrets.randbits(53)
         sequence = SequenceState(
@@ -129,10 +135,22 @@ class DecodingLoop:
             seed=seed,
             drafter=self.new_portfolio(request, seed) if drafting else None,
             token_bytes=self._healing.token_bytes if self._healing else (),
+            constraint=constraint,
         )
+        if constraint is not None and sequence.drafter is not None:
+            sequence.drafter.grammar = GrammarDrafter(constraint)
         if request.sampling.penalised:
             sequence.history = History(request.prompt)
         return sequence
+
+    def _constraint(self, request: GenerateRequest) -> Constraint | None:
+        if request.grammar is None:
+            return None
+        if self._grammars is None:
+            self._grammars = Grammars(
+                self._codec.token_bytes(), self._info.eos_token_ids, self._codec.encode
+            )
+        return self._grammars.begin(request.grammar)
 
     def cancel(self, request_id: str) -> None:
         """End a request now; unknown ids are ignored."""
@@ -195,7 +213,7 @@ class DecodingLoop:
         began = time.perf_counter()
         last = sequence.tokens[sequence.prefilled :]
         logits = self._target.forward(last, sequence.caches)
-        chosen = choose_rows(sequence, logits, (), self._healing)
+        chosen = choose_rows(sequence, logits, (), self._allowed(sequence, [])[1])
         if sequence.drafter is not None:
             sequence.drafter.commit(last)
         observe(self._target, sequence, 1)
@@ -212,8 +230,21 @@ class DecodingLoop:
         drafts: list[int] = []
         if sequence.drafter is not None and not sequence.owed:
             drafts = sequence.drafter.propose(min(self.width, sequence.remaining) - 1)
+        drafts, allowed = self._allowed(sequence, drafts)
         decode = speculative if drafts else autoregressive
-        decode(self._target, sequence, drafts, self._healing)
+        decode(self._target, sequence, drafts, allowed)
+
+    def _allowed(
+        self, sequence: SequenceState, drafts: list[int]
+    ) -> tuple[list[int], NDArray[np.bool_] | None]:
+        """Those of `drafts` that the reply's grammar lets through, and what each verified row may
+        choose: (M, vocabulary), None if everything."""
+        width = self._info.vocab_size
+        if sequence.constraint is not None:
+            return sequence.constraint.rows(drafts, width)
+        if sequence.owed and self._healing is not None:
+            return [], self._healing.mask(sequence.owed, width)[None]
+        return drafts, None
 
     def _close(self, sequence: SequenceState) -> None:
         """Remember what was computed, count, tell the caller.

@@ -74,6 +74,37 @@ def _within(field: str, value: float, low: float, high: float, *, open_low: bool
         )
 
 
+class ReplyFormat(Struct, frozen=True, kw_only=True):
+    """What a reply has to be, in a caller's words; `Grammar` is what becomes of it.
+
+    schema: a JSON schema (JSON text) that the reply satisfies; None if it is to be no JSON.
+    calls: tool calls are a reply, too. tool: the name of the only tool that may be called.
+    several: as many calls as the model likes.
+    """
+
+    schema: str | None = None
+    calls: bool = False
+    tool: str | None = None
+    several: bool = True
+
+
+class ToolCall(Struct, frozen=True, kw_only=True):
+    """A call that a reply made; arguments: JSON text of an object."""
+
+    name: str
+    arguments: str
+
+
+class Grammar(Struct, frozen=True, kw_only=True):
+    """Which replies are allowed. It holds from a reply's first token to its last.
+
+    text: in llguidance's dialect of Lark. field: of the request, named in errors.
+    """
+
+    text: str
+    field: str = "grammar"
+
+
 class GenerateRequest(Struct, frozen=True, kw_only=True):
     """One reply to decode. The engine answers it with events and ends it with exactly one of
     `Finished` or `Failed`.
@@ -87,6 +118,7 @@ class GenerateRequest(Struct, frozen=True, kw_only=True):
     ignore_eos: keep going after EOS (benchmarks).
     must_start_with: token healing. The prompt lacks these characters at its end; the reply is
         forced to begin with them and its text leaves them out again.
+    grammar: the reply is held to it, and ends when it is complete. Not with must_start_with.
     draft: False decodes target-only; the tokens are the same.
     boundaries: prompt lengths at which stable segments end; hints for prefix snapshots.
     session: retention hint only, never needed for correctness.
@@ -102,6 +134,7 @@ class GenerateRequest(Struct, frozen=True, kw_only=True):
     stop_token_ids: tuple[int, ...] = ()
     ignore_eos: bool = False
     must_start_with: str = ""
+    grammar: Grammar | None = None
     draft: bool = True
     priority: Priority = Priority.AGENT
     boundaries: tuple[int, ...] = ()
@@ -117,6 +150,11 @@ class GenerateRequest(Struct, frozen=True, kw_only=True):
             )
         if any(not stop for stop in self.stop):
             raise RequestError("stop must not contain an empty string", field="stop")
+        if self.grammar is not None and self.must_start_with:
+            raise RequestError(
+                "a reply held to a grammar cannot begin with must_start_with",
+                field="must_start_with",
+            )
 
 
 class Prefilling(Struct, frozen=True, kw_only=True, tag=True):
@@ -334,13 +372,15 @@ class EngineStatus(Struct, frozen=True, kw_only=True):
 class RenderedPrompt(Struct, frozen=True, kw_only=True):
     """Token ids ready for `GenerateRequest.prompt`, with what belongs to them.
 
-    boundaries: lengths at which stable segments end. must_start_with: see `GenerateRequest`.
+    boundaries: lengths at which stable segments end. must_start_with, grammar: see
+    `GenerateRequest`.
     stop_token_ids: ids that end such a reply besides EOS.
     """
 
     tokens: tuple[int, ...]
     boundaries: tuple[int, ...] = ()
     must_start_with: str = ""
+    grammar: Grammar | None = None
     stop_token_ids: tuple[int, ...] = ()
 
 

@@ -6,14 +6,27 @@ import hashlib
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
+from numpy.typing import NDArray
 
 from engine.client import Codec
 from engine.drafters.portfolio import Portfolio
 from engine.messages import Chunk, Finished, GenerateRequest
 from engine.text.stop import StopMatcher
+
+
+class Constraint(Protocol):
+    """Where a reply stands in its grammar (`engine.text.constraints`)."""
+
+    finished: bool
+
+    def rows(self, drafts: Sequence[int], width: int) -> tuple[list[int], NDArray[np.bool_]]: ...
+
+    def forced(self, limit: int) -> list[int]: ...
+
+    def commit(self, token: int) -> None: ...
 
 
 @dataclass(frozen=True)
@@ -43,6 +56,7 @@ class SequenceState:
     tokens: prompt and output. prefilled: how many of the prompt the caches hold.
     limit: most new tokens. seed: of the sampled choices. end_ids: token ids that end the reply.
     token_bytes: bytes of every token id, asked for only when the prompt needs healing.
+    constraint: the grammar that the reply is held to, at its first token.
     """
 
     def __init__(
@@ -55,12 +69,14 @@ class SequenceState:
         seed: int,
         drafter: Portfolio | None,
         token_bytes: Sequence[bytes] = (),
+        constraint: Constraint | None = None,
     ) -> None:
         self.request = request
         self.tokens = list(request.prompt)
         self.limit = limit
         self.seed = seed
         self.drafter = drafter
+        self.constraint = constraint
         self.prefilled = 0
         self.caches: Any = None
         self.history: Any = None
@@ -92,16 +108,20 @@ class SequenceState:
     def take(self, run: Sequence[int]) -> int:
         """Commit the tokens of `run` up to and including the one that ends the reply.
 
-        Returns how many were committed (at least 1). A stop string, an end token and `limit` cut
-        exactly there, wherever they fall in an accepted run.
+        Returns how many were committed (at least 1). A stop string, an end token, the end of the
+        grammar and `limit` cut exactly there, wherever they fall in an accepted run.
         """
         for count, token in enumerate(run, 1):
             self.tokens.append(token)
             self._pay(token)
+            if self.constraint is not None:
+                self.constraint.commit(token)
             if token in self._end_ids:
                 self.ending = Ending("stop")
             else:
                 self._read(token)
+                if self.ending is None and self.constraint is not None and self.constraint.finished:
+                    self.ending = Ending("stop")
                 if self.ending is None and self.remaining == 0:
                     self.ending = Ending("length")
             if self.ending is not None:

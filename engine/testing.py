@@ -22,9 +22,12 @@ from engine.messages import (
     Failed,
     Finished,
     GenerateRequest,
+    Grammar,
     ModelInfo,
     Prefilling,
     RenderedPrompt,
+    ReplyFormat,
+    ToolCall,
     Totals,
 )
 
@@ -77,6 +80,7 @@ class ByteCodec:
         *,
         tools: Sequence[Message] | None = None,
         template: Mapping[str, Any] | None = None,
+        reasoning: bool = True,
     ) -> RenderedPrompt:
         tokens: list[int] = []
         ends: list[int] = []
@@ -88,6 +92,19 @@ class ByteCodec:
             ends.append(len(tokens))
         tokens.append(TURN)
         return RenderedPrompt(tokens=tuple(tokens), boundaries=tuple(ends))
+
+    def grammar(self, reply: ReplyFormat, tools: Sequence[Message] | None = None) -> Grammar:
+        """Tool calls are written as `engine.text.tool_calls.XmlForm` has them."""
+        from engine.text.reply_grammar import reply_grammar
+        from engine.text.tool_calls import XmlForm
+
+        return reply_grammar(reply, tools or (), XmlForm(), {})
+
+    def tool_calls(self, text: str, tools: Sequence[Message]) -> tuple[ToolCall, ...]:
+        from engine.text.tool_calls import XmlForm, read_calls
+
+        functions = [tool["function"] for tool in tools]
+        return read_calls(text, XmlForm(), {tool["name"]: tool for tool in functions})
 
     def fill_in_middle(
         self, prefix: str, suffix: str, *, path: str | None = None, limit: int | None = None

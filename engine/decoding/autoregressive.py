@@ -6,33 +6,35 @@ from collections.abc import Sequence
 
 import mlx.core as mx
 import numpy as np
+from numpy.typing import NDArray
 
 from engine.decoding.sampling import choose, margins
 from engine.decoding.verify import commit_run
 from engine.sequence import SequenceState
 from engine.targets.target import Target
-from engine.text.healing import Healing
 
 
 def choose_rows(
     sequence: SequenceState,
     logits: mx.array,
     drafts: Sequence[int],
-    healing: Healing | None = None,
+    allowed: NDArray[np.bool_] | None = None,
 ) -> list[int]:
     """The token each row chooses, given that `drafts` up to it were committed.
 
     logits: (M, vocabulary), M = len(drafts) + 1. Row i chooses the token at absolute position
-    len(sequence.tokens) + i. One synchronisation with the device. While the sequence owes text
-    (token healing), `healing` masks the first row.
+    len(sequence.tokens) + i. One synchronisation with the device.
+    allowed: (M, n) mask of what each row may choose; no token from n on is.
     """
     sampling = sequence.request.sampling
     first = len(sequence.tokens)
     positions = range(first, first + logits.shape[0])
-    allowed = None
-    if sequence.owed and healing is not None:
-        allowed = mx.array(healing.mask(sequence.owed, logits.shape[-1]))
-    arguments = (logits, positions, sampling, sequence.seed, sequence.history, drafts, allowed)
+    mask = None
+    if allowed is not None:
+        # Logits may be padded beyond the vocabulary.
+        padding = logits.shape[-1] - allowed.shape[-1]
+        mask = mx.pad(mx.array(allowed), [(0, 0), (0, padding)])
+    arguments = (logits, positions, sampling, sequence.seed, sequence.history, drafts, mask)
     chosen = choose(*arguments)
     if sequence.request.margins:
         gaps = margins(*arguments)
@@ -74,11 +76,11 @@ def autoregressive(
     target: Target,
     sequence: SequenceState,
     drafts: Sequence[int] = (),
-    healing: Healing | None = None,
+    allowed: NDArray[np.bool_] | None = None,
 ) -> None:
     """Decode one token behind the last one; `drafts` are not looked at."""
     logits = target.forward(sequence.tokens[-1:], sequence.caches)
-    chosen = choose_rows(sequence, logits, (), healing)
+    chosen = choose_rows(sequence, logits, (), allowed)
     sequence.counters.rounds += 1
     commit(sequence, (), chosen)
     observe(target, sequence, 1)

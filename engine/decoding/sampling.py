@@ -85,7 +85,7 @@ def choose(
     positions: M absolute positions, of the tokens being chosen (not of the tokens fed).
     seed: 64 bits; unused when greedy.
     history, drafts: row i is penalised for `history` and ``drafts[:i]``.
-    allowed: (V,) bool, which tokens row 0 may choose (token healing).
+    allowed: (M, V) bool, which tokens each row may choose (token healing, grammars).
 
     Returns (M,) int32; -1 where a row holds NaN or +inf or has no token left
     (`engine.decoding.verify.commit_run` turns a committed -1 into an EngineError). Ties go to the
@@ -175,8 +175,7 @@ def _scores(
     if sampling.penalised and history is not None:
         x = _penalised(x, sampling, *history.rows(drafts, rows))
     if allowed is not None:
-        first = (mx.arange(rows) == 0)[:, None]
-        x = mx.where(first & ~allowed[None, :], -math.inf, x)
+        x = mx.where(allowed, x, -math.inf)
     if sampling.greedy:
         return x, None
     if vocab % _LANES:

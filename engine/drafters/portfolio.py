@@ -42,15 +42,21 @@ class Portfolio:
 
     Whoever does not draft stays in step: both see every committed token, and the context drafter
     every row that enters the target's cache.
+
+    grammar: drafts what the reply's grammar forces, before anybody is asked. Set for a reply that
+    is held to one.
     """
 
     name = "portfolio"
 
     def __init__(self, copy: CopyDrafter | None, context: ContextDrafter | None) -> None:
         self.context = context
+        self.grammar: Drafter | None = None
         self._copy = copy
 
     def propose(self, limit: int) -> list[int]:
+        if self.grammar is not None and (forced := self.grammar.propose(limit)):
+            return forced
         match = self._copy.match if self._copy is not None else 0
         chosen: Drafter | None = self._copy
         if self.context is not None and (

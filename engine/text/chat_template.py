@@ -90,6 +90,7 @@ class ChatTemplate:
     def __init__(
         self, source: str, *, where: str, variables: Mapping[str, str], seals: Seals
     ) -> None:
+        self.source = source
         self._seals = seals
         self._variables = {name: seals.seal(text) for name, text in variables.items()}
         self.knows_developer = "developer" in source

@@ -12,11 +12,14 @@ import msgspec
 from engine.client import Detokenizer, Message
 from engine.errors import ModelError, RequestError
 from engine.json_file import read_json
-from engine.messages import RenderedPrompt
+from engine.messages import Grammar, RenderedPrompt, ReplyFormat, ToolCall
 from engine.text.chat_template import ChatTemplate
 from engine.text.conversation import conversation, plain, tool_definitions
 from engine.text.detokenizer import ByteStreamDetokenizer, WindowDetokenizer
 from engine.text.fill_in_middle import FillInMiddle
+from engine.text.regimes import SPANS, Regime
+from engine.text.reply_grammar import reply_grammar
+from engine.text.tool_calls import Form, form_of, read_calls
 from engine.text.vocabulary import END_TOKENS, Vocabulary
 
 # Ends of messages that get a boundary; older ones are in the cache already, or will not be.
@@ -145,12 +148,15 @@ class TextCodec:
         *,
         tools: Sequence[Message] | None = None,
         template: Mapping[str, Any] | None = None,
+        reasoning: bool = True,
     ) -> RenderedPrompt:
         """See `Codec.chat`. The text of messages and tools never becomes a control token."""
         chosen = self._template_for(tools)
         turns = conversation(messages, developer=chosen.knows_developer)
         defined = tool_definitions(tools)
         variables = plain(dict(template or {}), "chat_template_kwargs")
+        if not reasoning:
+            variables.setdefault("enable_thinking", False)
         for name in ("messages", "tools"):
             if name in variables:
                 raise RequestError(
@@ -161,6 +167,8 @@ class TextCodec:
             return chosen.render(part, defined, variables, reply=reply)
 
         sealed = render(turns, True)
+        if not reasoning:
+            sealed = self._without_open_reasoning(sealed)
         tokens = self.vocabulary.encode_sealed(sealed)
         if not tokens:
             raise RequestError("the chat template rendered nothing", field="messages")
@@ -170,6 +178,35 @@ class TextCodec:
             tokens=tuple(tokens),
             boundaries=tuple(sorted(ends[count - 1] for count in seals if count)),
         )
+
+    def _without_open_reasoning(self, sealed: str) -> str:
+        """A rendered prompt, with the reasoning closed that it opened for the reply."""
+        for opener, (regime, closer) in SPANS.items():
+            opened = sealed.rstrip()
+            if regime is Regime.REASONING and opened.endswith(self._seals.seal(opener)):
+                return f"{opened}\n\n{self._seals.seal(closer)}\n\n"
+        return sealed
+
+    def grammar(self, reply: ReplyFormat, tools: Sequence[Message] | None = None) -> Grammar:
+        """See `Codec.grammar`."""
+        if self.vocabulary.byte_table is None:
+            raise RequestError(
+                "response_format: the tokens of this model cannot be spelled out one by one, so "
+                "its replies cannot be held to a grammar",
+                field="response_format",
+            )
+        return reply_grammar(
+            reply, tool_definitions(tools) or [], self._form(tools), self.vocabulary.controls
+        )
+
+    def tool_calls(self, text: str, tools: Sequence[Message]) -> tuple[ToolCall, ...]:
+        """See `Codec.tool_calls`."""
+        form = self._form(tools)
+        defined = [tool.get("function", tool) for tool in tool_definitions(tools) or []]
+        return read_calls(text, form, {tool["name"]: tool for tool in defined}) if form else ()
+
+    def _form(self, tools: Sequence[Message] | None) -> Form | None:
+        return form_of(self._template_for(tools).source)
 
     def _template_for(self, tools: Sequence[Message] | None) -> ChatTemplate:
         if not self._templates:

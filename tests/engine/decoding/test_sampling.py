@@ -70,8 +70,9 @@ def test_choice_equals_the_oracle(
     prompt = data.draw(st.lists(token, max_size=6))
     output = data.draw(st.lists(token, max_size=6))
     drafts = data.draw(st.lists(token, min_size=rows - 1, max_size=rows - 1))
-    allowed = np.ones(vocab, dtype=bool)
-    allowed[data.draw(st.lists(token, max_size=2))] = False
+    allowed = np.ones((rows, vocab), dtype=bool)
+    for row in range(rows):
+        allowed[row, data.draw(st.lists(token, max_size=2))] = False
     history = History(prompt)
     history.commit(output)
     positions = range(start, start + rows)
@@ -86,7 +87,7 @@ def test_choice_equals_the_oracle(
             noise[row],
             prompt,
             output + drafts[:row],
-            allowed if row == 0 else None,
+            allowed[row],
         )
         assert chosen[row] == expected or clear < 1e-4
 
@@ -254,14 +255,30 @@ def test_tokens_the_model_rules_out_are_never_chosen(sampling: Sampling) -> None
 
 
 @pytest.mark.parametrize("sampling", EVERY_SAMPLING)
-def test_allowed_binds_the_first_row_only(sampling: Sampling) -> None:
-    logits = random_logits(3, 90)
-    allowed = mx.arange(90) == 61
-    free = choose(logits, range(3), sampling, 5, History()).tolist()
-    bound = choose(logits, range(3), sampling, 5, History(), allowed=allowed).tolist()
-    assert bound == [61, *free[1:]]
-    nothing = choose(logits, range(3), sampling, 5, History(), allowed=mx.zeros(90, dtype=mx.bool_))
-    assert nothing.tolist() == [-1, *free[1:]]
+def test_allowed_binds_each_row_by_itself(sampling: Sampling) -> None:
+    logits = random_logits(4, 90)
+    free = choose(logits, range(4), sampling, 5, History()).tolist()
+    allowed = np.ones((4, 90), dtype=bool)
+    allowed[1] = np.arange(90) == 61
+    allowed[2] = False
+    bound = choose(logits, range(4), sampling, 5, History(), allowed=mx.array(allowed)).tolist()
+    assert bound == [free[0], 61, -1, free[3]]
+
+
+@pytest.mark.parametrize("sampling", EVERY_SAMPLING)
+@pytest.mark.parametrize("vocab", [77, 4096])
+def test_masked_rows_do_not_depend_on_each_other(sampling: Sampling, vocab: int) -> None:
+    logits = random_logits(8, vocab, seed=vocab).astype(mx.bfloat16)
+    allowed = mx.array(np.random.default_rng(2).random((8, vocab)) < 0.1)
+    whole = choose(logits, range(8), sampling, 42, History(), [3] * 7, allowed)
+    gaps = margins(logits, range(8), sampling, 42, History(), [3] * 7, allowed)
+    serial = History()
+    for row in range(8):
+        one = slice(row, row + 1)
+        alone = (logits[one], [row], sampling, 42, serial, (), allowed[one])
+        assert choose(*alone).item() == whole[row].item()
+        assert margins(*alone).item() == gaps[row].item()
+        serial.commit([3])
 
 
 def test_logit_bias_forces_and_bans() -> None:

@@ -188,9 +188,9 @@ class RecordingCodec(ByteCodec):
     def __init__(self) -> None:
         self.asked: list[tuple[Any, Any, Any]] = []
 
-    def chat(self, messages: Any, *, tools: Any = None, template: Any = None) -> Any:
-        self.asked.append((messages, tools, template))
-        return super().chat(messages, tools=tools, template=template)
+    def chat(self, messages: Any, **variables: Any) -> Any:
+        self.asked.append((messages, variables["tools"], variables["template"]))
+        return super().chat(messages, **variables)
 
 
 async def rendered(**fields: Any) -> tuple[Any, Any, Any]:

@@ -1,0 +1,258 @@
+"""The forms in which models write tool calls: as grammars, and read back.
+
+Which form a model has learnt stands in its chat template.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
+
+from engine.errors import RequestError
+from engine.messages import ToolCall
+from engine.text.json_schema import Types, at, json_rule, rebased, regex, steps_of, type_of
+from engine.text.lark import Rules, quoted
+
+OPEN, CLOSE = "<tool_call>", "</tool_call>"
+# Between two calls, as the templates of the Qwen family write them.
+BETWEEN = "\n"
+Tool = Mapping[str, Any]
+
+
+class Form(Protocol):
+    """One way to write a call. A tool is an OpenAI-shaped function with its ``parameters``."""
+
+    def rule(self, rules: Rules, tool: Tool, field: str) -> str:
+        """A Lark expression of a call of `tool`. Raises RequestError naming `field`."""
+
+    def read(self, text: str, start: int, tools: Mapping[str, Tool]) -> tuple[ToolCall, int] | None:
+        """The call that begins at `start`, and where it ends; None if there is none."""
+
+
+def form_of(template: str) -> Form | None:
+    """The form that a chat template writes; None if it is not one of these."""
+    if "<function=" in template and "<parameter=" in template:
+        return XmlForm()
+    if OPEN in template and "arguments" in template:
+        return JsonForm()
+    return None
+
+
+def read_calls(text: str, form: Form, tools: Mapping[str, Tool]) -> tuple[ToolCall, ...]:
+    """The calls that a whole reply consists of; none if it is anything else."""
+    calls, end = [], 0
+    while end < len(text.rstrip()):
+        found = form.read(text, end, tools)
+        if found is None:
+            return ()
+        call, end = found
+        calls.append(call)
+    return tuple(calls)
+
+
+class JsonForm:
+    """``{"name": ..., "arguments": {...}}`` between the markers (Hermes, Qwen 2.5 and 3)."""
+
+    _OPENING = re.compile(rf"\s*{OPEN}\s*")
+    _CLOSING = re.compile(rf"\s*{CLOSE}")
+
+    def rule(self, rules: Rules, tool: Tool, field: str) -> str:
+        arguments = rebased(tool["parameters"], "#/properties/arguments", field=field)
+        call = {
+            "type": "object",
+            "properties": {
+                "name": {"const": tool["name"]},
+                # Also where the schema does not say so: a call without an object is none.
+                "arguments": {"type": "object", **arguments},
+            },
+            "required": ["name", "arguments"],
+            "additionalProperties": False,
+        }
+        opening, closing = rules.literal(f"{OPEN}\n"), rules.literal(f"\n{CLOSE}")
+        return f"{opening} {json_rule(call, field=field)} {closing}"
+
+    def read(self, text: str, start: int, tools: Mapping[str, Tool]) -> tuple[ToolCall, int] | None:
+        opening = self._OPENING.match(text, start)
+        if opening is None:
+            return None
+        try:
+            call, end = json.JSONDecoder().raw_decode(text, opening.end())
+        except ValueError:
+            return None
+        closing = self._CLOSING.match(text, end)
+        arguments = call.get("arguments") if isinstance(call, dict) else None
+        if closing is None or not isinstance(arguments, dict):
+            return None
+        return ToolCall(name=str(call.get("name")), arguments=_json(arguments)), closing.end()
+
+
+class XmlForm:
+    """``<function=...>`` with one ``<parameter=...>`` each (Qwen 3 Coder, Qwen 3.5).
+
+    A text argument stands there as it is, every other one as JSON. Arguments are written in the
+    order in which the schema has them. A text argument cannot hold ``\\n</parameter>\\n``.
+    """
+
+    END = "\n</parameter>\n"
+    _OPENING = re.compile(rf"\s*{OPEN}\s*<function=([^>\n]+)>\n")
+    _ARGUMENT = re.compile(r"<parameter=([^>\n]+)>\n(.*?)\n</parameter>\n", re.DOTALL)
+    _CLOSING = re.compile(rf"\s*</function>\s*{CLOSE}")
+    # They say something about the arguments together, which are written one by one.
+    _TOGETHER = frozenset(
+        {
+            "$ref",
+            "allOf",
+            "anyOf",
+            "dependencies",
+            "dependentRequired",
+            "dependentSchemas",
+            "else",
+            "if",
+            "maxProperties",
+            "minProperties",
+            "not",
+            "oneOf",
+            "patternProperties",
+            "propertyNames",
+            "then",
+        }
+    )
+
+    def rule(self, rules: Rules, tool: Tool, field: str) -> str:
+        parameters = tool["parameters"]
+        declared = parameters.get("properties") or {}
+        required = parameters.get("required") or []
+        if not isinstance(declared, Mapping) or not isinstance(required, list):
+            raise RequestError(f"{field} is no JSON schema", field=field)
+        undeclared = [f"the undeclared {name!r}" for name in required if name not in declared]
+        for beyond in [*sorted(self._TOGETHER & set(parameters)), *undeclared]:
+            raise RequestError(
+                f"{field}: {beyond} cannot be enforced in this model's form of tool calls, which "
+                "has the arguments one by one",
+                field=field,
+            )
+        values = _Values(rules, parameters, field)
+        parts = [rules.literal(f"{OPEN}\n<function="), _tag(tool["name"], field)]
+        for name in declared:
+            value = values.rule(declared[name], ("properties", name))
+            argument = f"{quoted('<parameter=')} {_tag(name, field)} {value}"
+            parts.append(argument if name in required else f"({argument})?")
+        parts.append(rules.literal(f"</function>\n{CLOSE}"))
+        return " ".join(parts)
+
+    def read(self, text: str, start: int, tools: Mapping[str, Tool]) -> tuple[ToolCall, int] | None:
+        opening = self._OPENING.match(text, start)
+        if opening is None:
+            return None
+        parameters = tools.get(opening[1], {}).get("parameters") or {}
+        types, declared = Types(parameters), parameters.get("properties") or {}
+        arguments, end = {}, opening.end()
+        while (argument := self._ARGUMENT.match(text, end)) is not None:
+            name, value = argument.groups()
+            arguments[name] = _value(value, types.of(declared.get(name, True)))
+            end = argument.end()
+        closing = self._CLOSING.match(text, end)
+        if closing is None:
+            return None
+        return ToolCall(name=opening[1], arguments=_json(arguments)), closing.end()
+
+
+def _tag(name: str, field: str) -> str:
+    if not name or re.search(r"[>\n]", name):
+        raise RequestError(f"{field}: {name!r} cannot be written as a tag", field=field)
+    return quoted(f"{name}>\n")
+
+
+def _json(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False)
+
+
+def _value(text: str, types: frozenset[str]) -> Any:
+    """An argument as written: what its schema lets be text is text."""
+    if types == {"string"}:
+        return text
+    try:
+        value = json.loads(text)
+    except ValueError:
+        return text
+    return value if type_of(value) in types - {"string"} else text
+
+
+class _Values:
+    """Lark expressions for single arguments, each with what ends it."""
+
+    MAX_DEPTH = 16
+    _LIMITS = frozenset({"maxLength", "minLength", "pattern"})
+    _COMBINED = frozenset({"$ref", "allOf", "anyOf", "if", "not", "oneOf"})
+
+    def __init__(self, rules: Rules, whole: Tool, field: str) -> None:
+        self._rules = rules
+        self._whole = whole
+        self._field = field
+        self._types = Types(whole)
+
+    def rule(self, schema: Any, path: tuple[str, ...], depth: int = 0) -> str:
+        """An expression for a value of `schema`, which stands at `path` in the parameters."""
+        types = self._types.of(schema)
+        if "string" not in types:
+            return f"{json_rule(self._whole, path, field=self._field)} {quoted(XmlForm.END)}"
+        if not isinstance(schema, Mapping):
+            return self._text({})
+        if "enum" in schema or "const" in schema:
+            values = schema["enum"] if "enum" in schema else [schema["const"]]
+            return self._one_of([value for value in values if type_of(value) in types])
+        if combined := self._COMBINED & set(schema):
+            return self._combined(schema, combined, path, depth)
+        if types == {"string"} or not self._LIMITS & set(schema):
+            # Where any text will do, it also stands for a number or null.
+            return self._text(schema)
+        raise self._beyond("a limited text beside other types")
+
+    def _combined(
+        self, schema: Tool, combined: frozenset[str], path: tuple[str, ...], depth: int
+    ) -> str:
+        key = min(combined)
+        beside = (self._LIMITS | combined | {"type"}) & set(schema) - {key}
+        if beside or key in ("if", "not") or depth > self.MAX_DEPTH:
+            raise self._beyond(f"{key} beside {min(beside)}" if beside else key)
+        if key == "$ref":
+            steps = steps_of(str(schema["$ref"]))
+            return self.rule(at(self._whole, steps), steps, depth + 1)
+        parts = schema[key] if isinstance(schema[key], list) else []
+        types = [self._types.of(part) for part in parts]
+        apart = sum(map(len, types)) == len(frozenset().union(*types))
+        if not (len(parts) == 1 or key == "anyOf" or (key == "oneOf" and apart)):
+            raise self._beyond(key)
+        found = [
+            self.rule(part, (*path, key, str(index)), depth + 1) for index, part in enumerate(parts)
+        ]
+        free = self._text({})
+        return free if free in found else f"({' | '.join(found)})"
+
+    def _one_of(self, values: Sequence[Any]) -> str:
+        texts = [value if isinstance(value, str) else _json(value) for value in values]
+        if not texts or any((text + XmlForm.END).index(XmlForm.END) < len(text) for text in texts):
+            raise self._beyond("an enum of these values")
+        return f"({' | '.join(map(quoted, texts))}) {quoted(XmlForm.END)}"
+
+    def _text(self, schema: Tool) -> str:
+        least, most = schema.get("minLength", 0), schema.get("maxLength", "")
+        limits = []
+        if "pattern" in schema:
+            limits.append(f"/{regex(str(schema['pattern']))}/")
+        if least or most != "":
+            if not re.fullmatch("[0-9]{1,9},([0-9]{1,9})?", f"{least},{most}"):
+                raise self._beyond(f"a length from {least!r} to {most!r}")
+            limits.append(f"/(?s:.{{{least},{most}}})/")
+        text = " & ".join(limits) or "/(?s:.*)/"
+        # Lazy: the first thing that looks like the end is the end.
+        return self._rules.lazy(f"({text}) {quoted(XmlForm.END)}")
+
+    def _beyond(self, what: str) -> RequestError:
+        return RequestError(
+            f"{self._field}: {what} cannot be enforced in this model's form of tool calls, which "
+            "has text arguments as they are",
+            field=self._field,
+        )
