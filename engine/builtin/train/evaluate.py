@@ -1,0 +1,300 @@
+"""Measure a built-in pair on text that was never trained on, through Pillion's own engine."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import random
+import re
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import mlx.core as mx
+import mlx.nn as nn
+
+from engine import EngineClient, EngineOptions, GenerateRequest, Sampling, engine_client
+from engine.builtin.train.acceptance import Count, Reply, replay
+from engine.builtin.train.corpus import Corpus, Source, collect
+from engine.builtin.train.edits import EDITS, functions, rename
+from engine.builtin.train.samples import cut, write
+from engine.builtin.train.tool_prompts import tool_chat
+from engine.loading.drafter import load_drafter
+from engine.loading.load import load
+from engine.targets.target import Target, bind
+from engine.text.instructions import change, changed_code
+
+WINDOW = 512
+SAMPLINGS = {
+    "greedy": Sampling(),
+    "t07": Sampling(temperature=0.7, top_p=0.95),
+    "t10": Sampling(temperature=1.0),
+}
+CALL = re.compile(r"<function=(.*?)>\n(.*?)</function>", re.DOTALL)
+PARAMETER = re.compile(r"<parameter=(.*?)>\n(.*?)\n</parameter>", re.DOTALL)
+SHORT_FUNCTION = 400  # characters
+# Chosen once; nothing is tuned on what it draws.
+SEED = 20
+
+
+@dataclass(frozen=True)
+class Task:
+    """A prompt, and whether a reply's text is right: name of a score to truth."""
+
+    regime: str
+    render: Callable[[EngineClient], Any]
+    most_tokens: int
+    judge: Callable[[str], dict[str, bool]]
+
+
+def loss_and_accuracy(model: nn.Module, rows: Sequence[Sequence[int]]) -> tuple[float, float]:
+    """Nats a token and the share of next tokens that are the most likely one."""
+    nats, right, count = 0.0, 0, 0
+    for row in rows:
+        logits = model(mx.array([row[:-1]]))[0].astype(mx.float32)
+        labels = mx.array(row[1:])
+        nats += mx.sum(nn.losses.cross_entropy(logits, labels)).item()
+        right += mx.sum(mx.argmax(logits, axis=-1) == labels).item()
+        count += len(row) - 1
+    return nats / count, right / count
+
+
+def windows(sources: list[Source], encode: Callable[[str], list[int]], count: int) -> list[Any]:
+    rows = []
+    for source in sources:
+        ids = encode(source.text)
+        rows += [ids[at : at + WINDOW + 1] for at in range(0, len(ids) - WINDOW, WINDOW)]
+    random.Random(SEED).shuffle(rows)
+    return rows[:count]
+
+
+def parse_call(text: str) -> tuple[str, dict[str, str]] | None:
+    found = CALL.search(text)
+    return (found.group(1), dict(PARAMETER.findall(found.group(2)))) if found else None
+
+
+def tool_task(source: Source, rng: random.Random) -> Task | None:
+    messages, tools = tool_chat(source, rng)
+    last = messages[-1]
+    if "tool_calls" not in last:
+        return None
+    wanted = last["tool_calls"][0]["function"]
+
+    def judge(text: str) -> dict[str, bool]:
+        called = parse_call(text)
+        tool = called is not None and called[0] == wanted["name"]
+        exact = tool and called is not None and called[1] == wanted["arguments"]
+        return {"tool": tool, "tool_and_arguments": exact}
+
+    return Task("tool", lambda client: client.chat(messages[:-1], tools=tools), 96, judge)
+
+
+def rename_task(source: Source, rng: random.Random) -> Task | None:
+    short = [pair for pair in functions(source) if len(pair[0]) <= SHORT_FUNCTION]
+    made = rename(*rng.choice(short), rng) if short else None
+    return changing("rename", made) if made else None
+
+
+def edit_task(source: Source, rng: random.Random) -> Task | None:
+    """Any other edit with one right answer."""
+    short = [pair for pair in functions(source) if len(pair[0]) <= SHORT_FUNCTION]
+    if not short:
+        return None
+    kind = rng.choice([make for make, _ in EDITS if make.__name__ not in OPEN_ENDED])
+    made = kind(*rng.choice(short), rng)
+    return changing("edit", made) if made else None
+
+
+OPEN_ENDED = ("rename", "write_docstring", "unchanged")
+
+
+def changing(regime: str, made: tuple[str, str, str]) -> Task:
+    instruction, before, after = made
+    message = {"role": "user", "content": change(instruction, before)}
+
+    def judge(text: str) -> dict[str, bool]:
+        return {regime: changed_code(text) == after.rstrip("\n")}
+
+    return Task(regime, lambda client: client.chat([message]), 300, judge)
+
+
+def fill_task(source: Source, rng: random.Random) -> Task | None:
+    made = cut(source.text, rng)
+    if not made or "\n" in made[1] or not made[2].startswith("\n") or not made[1].strip():
+        return None
+    prefix, middle, suffix = made
+
+    def judge(text: str) -> dict[str, bool]:
+        return {"fill_whole": text == middle, "fill_line": text.split("\n")[0] == middle}
+
+    return Task("fill", lambda client: client.fill_in_middle(prefix, suffix), 48, judge)
+
+
+def code_task(source: Source, rng: random.Random) -> Task:
+    lines = source.text.split("\n")
+    start = rng.randrange(max(1, len(lines) - 30))
+    text = "\n".join(lines[start : start + 16]) + "\n"
+    return Task("code", lambda client: client.fill_in_middle(text, ""), 64, lambda _: {})
+
+
+def chat_task(source: Source, rng: random.Random) -> Task | None:
+    found = functions(source)
+    messages = write(*rng.choice(found), rng) if found else None
+    if not messages:
+        return None
+    return Task("chat", lambda client: client.chat(messages[:-1]), 64, lambda _: {})
+
+
+MAKERS: dict[str, Callable[[Source, random.Random], Task | None]] = {
+    "tool": tool_task,
+    "rename": rename_task,
+    "edit": edit_task,
+    "fill": fill_task,
+    "code": code_task,
+    "chat": chat_task,
+}
+
+
+def tasks(regime: str, sources: list[Source], count: int) -> Iterator[Task]:
+    """The first `count` tasks of a regime, the same for every model."""
+    rng = random.Random(f"{SEED} {regime}")
+    for _ in range(count * 50):
+        if count == 0:
+            return
+        task = MAKERS[regime](rng.choice(sources), rng)
+        if task is not None:
+            count -= 1
+            yield task
+
+
+async def answer(
+    client: EngineClient, task: Task, sampling: Sampling, seed: int
+) -> tuple[Reply, str]:
+    prompt = await task.render(client)
+    request = GenerateRequest(
+        id=client.new_id(),
+        prompt=prompt.tokens,
+        max_tokens=task.most_tokens,
+        sampling=sampling,
+        seed=seed,
+        must_start_with=prompt.must_start_with,
+        stop_token_ids=prompt.stop_token_ids,
+    )
+    text = ""
+    async for event in client.generate(request):
+        if hasattr(event, "text"):
+            text += event.text
+        elif hasattr(event, "token_hash"):
+            return Reply(prompt.tokens, event.tokens, sampling, seed), text
+        elif hasattr(event, "message"):
+            raise RuntimeError(f"the engine refused a prompt: {event.message}")
+    raise RuntimeError("a reply ended without an ending")
+
+
+async def answers(
+    options: EngineOptions, held_out: list[Source], given: argparse.Namespace
+) -> tuple[dict[str, Any], dict[str, list[tuple[str, Reply]]]]:
+    """Scores of the greedy replies, and all replies by name of the sampling."""
+    client = engine_client(options)
+    client.start()
+    await client.ready()
+    scores: dict[str, list[bool]] = {}
+    replies: dict[str, list[tuple[str, Reply]]] = {name: [] for name in SAMPLINGS}
+    try:
+        for regime in MAKERS:
+            scored = regime not in ("code", "chat")
+            count = given.tasks if scored else given.drafted
+            for index, task in enumerate(tasks(regime, held_out, count)):
+                for name, sampling in SAMPLINGS.items():
+                    if name != "greedy" and index >= given.drafted:
+                        continue
+                    reply, text = await answer(client, task, sampling, index)
+                    if index < given.drafted:
+                        replies[name].append((regime, reply))
+                    for score, right in task.judge(text).items() if name == "greedy" else ():
+                        scores.setdefault(score, []).append(right)
+            print(regime, {k: f"{sum(v)}/{len(v)}" for k, v in scores.items()}, flush=True)
+    finally:
+        await client.stop()
+    return {k: {"right": sum(v), "of": len(v)} for k, v in scores.items()}, replies
+
+
+def acceptance(
+    target: Target, name: str, folder: Path | None, replies: dict[str, list[tuple[str, Reply]]]
+) -> dict[str, Any]:
+    """Tokens a round of one drafter (None: copying), by sampling and regime."""
+    model = None
+    if folder is not None:
+        model = load_drafter(
+            folder,
+            hidden_size=target.embed(mx.array([0])).shape[-1],
+            vocab_size=target.head(target.embed(mx.array([0]))).shape[-1],
+            num_layers=len(target.model.layers),
+            bits=None,
+            progress=lambda *_: None,
+        )
+        target.tap(model.config.target_layer_ids)
+    report: dict[str, Any] = {}
+    for sampling, found in replies.items():
+        counts: dict[str, Count] = {}
+        for regime, reply in found:
+            if len(reply.tokens) < 2:
+                continue
+            count = replay(target, model, reply, reply.seed)
+            for key in ("all", "loops") if reply.loops else ("all", "no_loops", regime):
+                counts.setdefault(key, Count()).add(count)
+            if model is not None and sampling != "greedy" and not reply.loops:
+                counts.setdefault("own_noise", Count()).add(
+                    replay(target, model, reply, reply.seed + 1_000_003)
+                )
+        report[sampling] = {key: count.per_round for key, count in sorted(counts.items())}
+        report[sampling]["looping_replies"] = sum(reply.loops for _, reply in found)
+        report[sampling]["replies"] = len(found)
+    print(name, json.dumps(report), flush=True)
+    return report
+
+
+def evaluate(given: argparse.Namespace, corpus: Corpus) -> dict[str, Any]:
+    options = EngineOptions(model=str(given.model.resolve()), draft="copy", audit=False)
+    held_out = [*corpus.held_out_packages, *corpus.held_out_stdlib]
+    loaded = load(options, lambda *_: None)
+    report: dict[str, Any] = {}
+    for name in ("held_out_packages", "held_out_stdlib"):
+        rows = windows(getattr(corpus, name), loaded.codec.encode, given.windows)
+        nats, right = loss_and_accuracy(loaded.model, rows)
+        report[name] = {
+            "nats_a_token": round(nats, 4),
+            "next_token_right": round(right, 4),
+            "tokens": len(rows) * WINDOW,
+        }
+        print(name, report[name], flush=True)
+    report["scores"], replies = asyncio.run(answers(options, held_out, given))
+    target = bind(loaded.model, loaded.config)
+    drafters = {"copy": None, **{folder.name: folder for folder in given.drafters}}
+    report["tokens_a_round"] = {
+        name: acceptance(target, name, folder, replies) for name, folder in drafters.items()
+    }
+    return report
+
+
+def main() -> None:
+    options = argparse.ArgumentParser(description=__doc__)
+    options.add_argument("--wheels", type=Path, required=True)
+    options.add_argument("--model", type=Path, required=True)
+    options.add_argument("--drafters", type=Path, nargs="*", default=[])
+    options.add_argument("--out", type=Path, required=True, help="the JSON to write")
+    options.add_argument("--windows", type=int, default=24, help="of 512 tokens")
+    options.add_argument("--tasks", type=int, default=60, help="scored ones of each kind")
+    options.add_argument("--drafted", type=int, default=10, help="replies a drafter is tried on")
+    given = options.parse_args()
+    began = time.monotonic()
+    report = evaluate(given, collect(given.wheels))
+    report["seconds"] = round(time.monotonic() - began)
+    given.out.write_text(json.dumps(report, indent=1) + "\n", "utf-8")
+
+
+if __name__ == "__main__":
+    main()
