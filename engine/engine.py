@@ -201,8 +201,9 @@ def _end_streams() -> None:
     """Give back this thread's MLX streams while the thread still runs.
 
     Left to the thread's end, that is still going on when a process exits right after `stop`, and
-    MLX 0.32 then aborts it ("terminate called without an active exception") in place of its exit
-    code: 13 of 115 processes did on a busy machine, none of 115 with this.
+    MLX 0.32 then sometimes aborts it ("terminate called without an active exception") in place of
+    its exit code. A thread that only multiplies and synchronises did so in 13 of 115 processes on
+    a busy machine, in 0 of 115 when it also called `clear_streams`.
     """
     if (mx := sys.modules.get("mlx.core")) is not None:
         mx.synchronize()

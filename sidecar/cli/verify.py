@@ -51,7 +51,8 @@ def command(
         int | None,
         typer.Option(
             min=1,
-            help="Tokens of a reply. Default: 8 to 32, so that 300 pairs take about five minutes.",
+            help="Tokens of a reply. Default: 8 to 32, sized from one timed reply to about five "
+            "minutes of decoding.",
         ),
     ] = None,
     chaos: Annotated[
