@@ -191,10 +191,16 @@ def same_state(target: Target, caches: Caches, serial: Caches, length: int, stat
     """
     there = restore(target, take_attention(serial, length), state, length)
     return all(
-        mx.array_equal(a, b, equal_nan=True).item()
+        _equal(a, b)
         for one, other in zip(leaves(caches), leaves(there), strict=True)
         for a, b in zip(seen_by_the_next_row(one), seen_by_the_next_row(other), strict=True)
     )
+
+
+def _equal(a: mx.array | None, b: mx.array | None) -> bool:
+    if a is None or b is None:
+        return a is b
+    return bool(mx.array_equal(a, b, equal_nan=True).item())
 
 
 def measured_chunk(target: Target, vocabulary: int) -> int:

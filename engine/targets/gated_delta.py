@@ -44,7 +44,7 @@ class RecordingGatedDelta(nn.Module):
         super().__init__()
         layer.conv1d = RecordedConv(layer.conv1d)
         self.layer = layer
-        code = type(layer).__call__
+        code: Any = type(layer).__call__
         self._recurrence = code.__globals__[RECURRENCE]
         self._arguments: list[tuple[tuple[Any, ...], dict[str, Any]]] = []
         self._forward = with_name(code, RECURRENCE, self._record)

@@ -96,7 +96,8 @@ class RecordingMamba(nn.Module):
             output = self.mixer(hidden, mask, cache)
             return output
         conv_inputs: list[mx.array] = []
-        self._states = states = []
+        states: list[mx.array] = []
+        self._states = states
         self.mixer.conv1d.kept = conv_inputs.append
         try:
             output = self.mixer(hidden, mask, cache)

@@ -97,7 +97,8 @@ class Target:
     def head(self, hidden: mx.array) -> mx.array:
         """Logits (..., vocabulary) of final hidden rows, without soft-capping."""
         logits: mx.array
-        for owner in (self.model, getattr(self.model, "language_model", None)):
+        owners: tuple[Any, ...] = (self.model, getattr(self.model, "language_model", None))
+        for owner in owners:
             if hasattr(owner, "lm_head"):
                 logits = owner.lm_head(hidden)
                 return logits

@@ -9,6 +9,8 @@ it came with.
 
 from __future__ import annotations
 
+from typing import Any
+
 import mlx.core as mx
 from mlx_lm.models.base import create_causal_mask
 from mlx_lm.models.cache import KVCache
@@ -24,6 +26,10 @@ class WindowCache(KVCache):
     """
 
     step = BLOCK
+    # Set by KVCache; keys and values are None until the first rows arrive.
+    offset: int
+    keys: Any
+    values: Any
 
     def __init__(self, max_size: int) -> None:
         super().__init__()
@@ -57,7 +63,8 @@ class WindowCache(KVCache):
         oldest = max(0, self.offset - (self.max_size - 1)) // BLOCK * BLOCK
         before = self.offset - max(self.start, oldest)
         if before + N > window or (return_array and N > 1):
-            return create_causal_mask(N, before, window_size=window)
+            mask: mx.array = create_causal_mask(N, before, window_size=window)
+            return mask
         return "causal" if N > 1 else None
 
     def held(self) -> tuple[mx.array | None, ...]:
