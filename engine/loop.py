@@ -346,11 +346,15 @@ def portfolios(
 
     def new_portfolio(request: GenerateRequest, seed: int) -> Portfolio:
         if drafter is None:
-            return Portfolio(CopyDrafter(), None)
+            return Portfolio(CopyDrafter(), None, request.drafters)
         context = DFlashDrafter(
-            drafter, embed=target.embed, head=target.head, sampling=request.sampling, seed=seed
+            drafter,
+            embed=target.embed,
+            head=target.head,
+            sampling=request.sampling,
+            seed=seed if request.draft_seed is None else request.draft_seed,
         )
-        return Portfolio(CopyDrafter(), context)
+        return Portfolio(CopyDrafter(), context, request.drafters)
 
     return new_portfolio
 

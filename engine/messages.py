@@ -105,6 +105,10 @@ class Grammar(Struct, frozen=True, kw_only=True):
     field: str = "grammar"
 
 
+DRAFTERS = ("copy", "dflash", "none")
+"""Whom a request's `drafters` can name."""
+
+
 class GenerateRequest(Struct, frozen=True, kw_only=True):
     """One reply to decode. The engine answers it with events and ends it with exactly one of
     `Finished` or `Failed`.
@@ -120,6 +124,9 @@ class GenerateRequest(Struct, frozen=True, kw_only=True):
         forced to begin with them and its text leaves them out again.
     grammar: the reply is held to it, and ends when it is complete. Not with must_start_with.
     draft: False decodes target-only; the tokens are the same.
+    drafters: whose turn it is to draft, round by round and then again from the first: ``copy``,
+        ``dflash`` or ``none``. Empty leaves it to the engine. For comparisons and proofs.
+    draft_seed: of the drafter's noise; None shares the verifier's. To measure what sharing gains.
     boundaries: prompt lengths at which stable segments end; hints for prefix snapshots.
     session: retention hint only, never needed for correctness.
     margins: report the top-2 gap at every token (costs a sort; `pillion verify` uses it).
@@ -136,6 +143,8 @@ class GenerateRequest(Struct, frozen=True, kw_only=True):
     must_start_with: str = ""
     grammar: Grammar | None = None
     draft: bool = True
+    drafters: tuple[str, ...] = ()
+    draft_seed: int | None = None
     priority: Priority = Priority.AGENT
     boundaries: tuple[int, ...] = ()
     session: str | None = None
@@ -148,6 +157,11 @@ class GenerateRequest(Struct, frozen=True, kw_only=True):
             raise RequestError(
                 f"max_tokens must be at least 1, got {self.max_tokens}", field="max_tokens"
             )
+        for drafter in self.drafters:
+            if drafter not in DRAFTERS:
+                raise RequestError(
+                    f"drafters: {drafter!r} is none of {', '.join(DRAFTERS)}", field="drafters"
+                )
         if any(not stop for stop in self.stop):
             raise RequestError("stop must not contain an empty string", field="stop")
         if self.grammar is not None and self.must_start_with:
@@ -382,6 +396,23 @@ class RenderedPrompt(Struct, frozen=True, kw_only=True):
     must_start_with: str = ""
     grammar: Grammar | None = None
     stop_token_ids: tuple[int, ...] = ()
+
+
+class ParityCase(Struct, frozen=True, kw_only=True):
+    """One comparison of `engine.targets.parity` with the official DFlash.
+
+    tokens: drafted, or committed where both decode; token_differences: of ours that are not the
+    same there. accepted: drafts, where both decode; accepted_length_differences: rounds in which
+    the two accepted a different number. error: why the process gave up.
+    """
+
+    name: str = ""
+    rounds: int = 0
+    tokens: int = 0
+    token_differences: int = 0
+    accepted: int = 0
+    accepted_length_differences: int = 0
+    error: str = ""
 
 
 class BaselineRequest(Struct, frozen=True, kw_only=True):

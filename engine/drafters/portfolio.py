@@ -5,6 +5,7 @@ No mlx here: what a drafter computes with is its own business.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from typing import Any, Protocol
 
@@ -43,20 +44,30 @@ class Portfolio:
     Whoever does not draft stays in step: both see every committed token, and the context drafter
     every row that enters the target's cache.
 
+    turns: see `GenerateRequest.drafters`.
     grammar: drafts what the reply's grammar forces, before anybody is asked. Set for a reply that
     is held to one.
     """
 
     name = "portfolio"
 
-    def __init__(self, copy: CopyDrafter | None, context: ContextDrafter | None) -> None:
+    def __init__(
+        self,
+        copy: CopyDrafter | None,
+        context: ContextDrafter | None,
+        turns: Sequence[str] = (),
+    ) -> None:
         self.context = context
         self.grammar: Drafter | None = None
         self._copy = copy
+        self._turns = itertools.cycle(turns) if turns else None
 
     def propose(self, limit: int) -> list[int]:
         if self.grammar is not None and (forced := self.grammar.propose(limit)):
             return forced
+        if self._turns is not None:
+            asked = {"copy": self._copy, "dflash": self.context}.get(next(self._turns))
+            return asked.propose(limit) if asked is not None else []
         match = self._copy.match if self._copy is not None else 0
         chosen: Drafter | None = self._copy
         if self.context is not None and (
