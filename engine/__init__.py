@@ -27,6 +27,7 @@ from engine.messages import (
     Grammar,
     InstalledModel,
     ModelInfo,
+    ParityCase,
     Prefilling,
     Priority,
     RenderedPrompt,
@@ -59,6 +60,7 @@ __all__ = [
     "ModelInfo",
     "NotReady",
     "Overloaded",
+    "ParityCase",
     "PillionError",
     "Prefilling",
     "Priority",
@@ -73,6 +75,7 @@ __all__ = [
     "engine_client",
     "error_of",
     "installed_models",
+    "parity_command",
     "pull_model",
 ]
 
@@ -84,10 +87,17 @@ def engine_client(options: EngineOptions) -> EngineClient:
     return EngineClient(Engine(options))
 
 
-def baseline_command() -> list[str]:
-    """How to start the process that decodes with mlx_lm alone; `engine.targets.baseline` says
-    what to write to it. Safe to start in any folder: modules that lie there are not run."""
-    return [sys.executable, "-P", "-m", "engine.targets.baseline"]
+def baseline_command(peer: str = "mlx_lm") -> list[str]:
+    """How to start the process that decodes with another implementation, ``mlx_lm`` or ``dflash``;
+    `engine.targets.baseline` says what to write to it. Safe to start in any folder: modules that
+    lie there are not run."""
+    return [sys.executable, "-P", "-m", "engine.targets.baseline", peer]
+
+
+def parity_command(rounds: int) -> list[str]:
+    """How to start the process that compares the drafters with the official ones; it prints a
+    JSON `ParityCase` a line."""
+    return [sys.executable, "-P", "-m", "engine.targets.parity", str(rounds)]
 
 
 def pull_model(

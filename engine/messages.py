@@ -403,10 +403,13 @@ class ParityCase(Struct, frozen=True, kw_only=True):
 
     tokens: drafted, or committed where both decode; token_differences: of ours that are not the
     same there. accepted: drafts, where both decode; accepted_length_differences: rounds in which
-    the two accepted a different number. error: why the process gave up.
+    the two accepted a different number. counts: false where the official verify forward of the
+    target is not that of the installed mlx-lm, so that choices may differ and yet be right.
+    error: why the process gave up.
     """
 
     name: str = ""
+    counts: bool = True
     rounds: int = 0
     tokens: int = 0
     token_differences: int = 0

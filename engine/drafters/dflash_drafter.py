@@ -93,8 +93,9 @@ class DFlashDrafter:
         self._rows.append(self._model.project(seen))
         if self._rows.end - self._appended > MOST_PENDING:
             self._append_pending()
-        # Unevaluated rows would hold on to the target's hidden states. (The stub lacks types.)
+        # Unevaluated rows would hold on to the target's hidden states.
         arrays = [self._rows.arrays(), *(cache.arrays() for cache in self._caches)]
+        # mlx's stub gives this one no types.
         mx.async_eval(arrays)  # type: ignore[no-untyped-call]
 
     def commit(self, tokens: Sequence[int]) -> None:

@@ -1,4 +1,4 @@
-"""Drafter checkpoints with random weights in the published layout, for benchmarks and tests."""
+"""Checkpoints with random weights in the published layouts, for benchmarks and tests."""
 
 from __future__ import annotations
 
@@ -19,16 +19,43 @@ POOL = 1 << 20
 def write_random_drafter(
     folder: Path, raw: Mapping[str, Any], *, seed: int = 0, dtype: str = "F32"
 ) -> Path:
-    """A drafter with the config.json `raw` in `folder`, which is made; returns `folder`.
+    """A DFlash drafter with the config.json `raw` in `folder`, which is made; returns `folder`.
 
     dtype: F32 or BF16. The scales make hidden states neither vanish nor explode, and attention
     sharp, so that the rows of a block, which differ in their position only, draft different tokens.
     Written tensor by tensor: the memory needed does not grow with the checkpoint.
     """
     config = DFlashConfig.parse(raw, folder / "config.json")
+    _write(folder, raw, config.tensor_shapes(), seed, dtype)
+    return folder
+
+
+def write_random_target(folder: Path, raw: Mapping[str, Any], *, seed: int = 0) -> Path:
+    """A dense Qwen3 model, without a tokenizer and in float32, with the config.json `raw`.
+
+    A first-version drafter's stack is such a model's, so its tensors are those of one.
+    """
+    stack = {"num_target_layers": 1, "mask_token_id": 0, "target_layer_ids": [0]}
+    config = DFlashConfig.parse({**raw, **stack}, folder / "config.json")
+    table = (config.vocab_size, config.hidden_size)
+    shapes = {"model.embed_tokens.weight": table, "lm_head.weight": table} | {
+        f"model.{name}": shape
+        for name, shape in config.tensor_shapes().items()
+        if name not in ("fc.weight", "hidden_norm.weight")
+    }
+    _write(folder, raw, shapes, seed, "F32")
+    return folder
+
+
+def _write(
+    folder: Path,
+    raw: Mapping[str, Any],
+    shapes: Mapping[str, tuple[int, ...]],
+    seed: int,
+    dtype: str,
+) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "config.json").write_bytes(msgspec.json.format(msgspec.json.encode(raw)))
-    shapes = config.tensor_shapes()
     size = {"F32": 4, "BF16": 2}[dtype]
     header: dict[str, Any] = {"__metadata__": {"format": "pt"}}
     end = 0
@@ -46,7 +73,6 @@ def write_random_drafter(
             values = _encoded(_scaled(pool, name, shape), dtype)
             for left in range(count, 0, -len(pool)):
                 stream.write(values[:left].tobytes())
-    return folder
 
 
 def _scaled(uniform: np.ndarray, name: str, shape: tuple[int, ...]) -> np.ndarray:
@@ -54,8 +80,8 @@ def _scaled(uniform: np.ndarray, name: str, shape: tuple[int, ...]) -> np.ndarra
         return np.float32(3.0) + np.float32(0.1) * uniform
     if "norm" in name:
         return np.float32(1.0) + np.float32(0.1) * uniform
-    if "codebook" in name:
-        # The product of three rows summed over the rank is then about as large as a logit.
+    if "codebook" in name or "embed_tokens" in name:
+        # The product of three codebook rows summed over the rank is then as large as a logit.
         return uniform * np.float32(1.7)
     if "base_kernel" in name:
         return uniform

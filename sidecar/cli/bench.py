@@ -16,6 +16,7 @@ import typer
 
 from engine import EngineClient, EngineOptions, engine_client
 from sidecar.cli.background import child_environment
+from sidecar.cli.bench_parity import parity
 from sidecar.cli.in_process import started
 from sidecar.cli.report import check_writable, report_console, write_report
 from sidecar.cli.terminal import note
@@ -27,9 +28,11 @@ if TYPE_CHECKING:
 
 
 class What(enum.StrEnum):
-    """decode: tokens a second of target-only, speculative and mlx_lm decoding."""
+    """decode: tokens a second of target-only, speculative and mlx_lm decoding.
+    parity: the drafts of our DFlash drafters against those of the official implementation."""
 
     DECODE = "decode"
+    PARITY = "parity"
 
 
 def command(
@@ -39,14 +42,21 @@ def command(
     ] = None,
     repeat: Annotated[int, typer.Option(min=1, help="Interleaved repeats; medians are shown.")] = 3,
     max_tokens: Annotated[int, typer.Option(min=2, help="Tokens of a reply.")] = 128,
+    rounds: Annotated[int, typer.Option(min=1, help="Rounds of a parity case.")] = 200,
     json: Annotated[Path | None, typer.Option(help="Write the figures to this file.")] = None,
 ) -> None:
     """Decode the same coding prompts greedily, target-only, speculatively and with
     mlx_lm.stream_generate on the same weights, and compare speed and tokens.
 
     Both engines hold the model, so it is in memory twice. Prefill is not counted.
+
+    parity: draft with the same random DFlash checkpoints as the official dflash package, which pip
+    fetches once, and compare every token. It needs no model.
     """
     check_writable(json)
+    if what is What.PARITY:
+        parity(rounds, json)
+        return
     options = load_config({"engine.model": model}).engine
     asyncio.run(_decode(options, repeat, max_tokens, json))
 
