@@ -35,11 +35,17 @@ ASYNCIO_FILES = {"engine/client.py"}
 # Decisions: plain numbers in, plain numbers out, so that they can be tested without a model.
 PURE = (
     "engine.audit",
+    "engine.decoding.acceptance",
+    "engine.decoding.cost_curve",
+    "engine.decoding.costs",
+    "engine.decoding.looks",
     "engine.decoding.rollback",
+    "engine.decoding.surplus",
     "engine.decoding.verify",
     "engine.drafters.copy",
     "engine.drafters.drafter",
     "engine.prefix_cache.prefix_cache",
+    "engine.replay.simulation",
     "engine.scheduler",
     "engine.sequence",
     "engine.text.healing",

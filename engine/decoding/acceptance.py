@@ -1,0 +1,127 @@
+"""How many drafts will be right: acceptance by position, and whether it still holds."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from msgspec import Struct
+
+from engine.errors import ModelError
+
+# Rounds after which an observation counts half.
+HALF_LIFE = 100.0
+_DECAY = 0.5 ** (1 / HALF_LIFE)
+# A position that was never seen is thought as good as the one before it, the first as good as
+# this; either thought weighs as much as so many observations.
+FIRST, WEIGHT = 0.5, 2.0
+# In a text that has turned, a draft is right this often.
+LOST = 0.05
+# A text turns with this probability a round, times the sixth power of the first draft's
+# acceptance: for a drafter that is often wrong, a run of wrong drafts is nothing new. It turns
+# back with RETURN.
+TURN, RETURN = 0.08, 0.04
+# The most that a record counts for against the suspicion of a turn.
+SURE = 0.95
+
+
+class Learnt(Struct, frozen=True, kw_only=True):
+    """What is kept of an `Acceptance` from run to run: (decayed) counts by position."""
+
+    accepted: tuple[float, ...]
+    tried: tuple[float, ...]
+
+    def __post_init__(self) -> None:
+        if len(self.accepted) != len(self.tried):
+            raise ModelError("learnt: accepted and tried differ in length")
+        if not all(0 <= a <= t < math.inf for a, t in zip(self.accepted, self.tried, strict=True)):
+            raise ModelError("learnt: accepted must be in [0, tried]")
+
+
+class Acceptance:
+    """Of one drafter in one regime, as a hidden Markov model with two states.
+
+    `by_position` are the probabilities that a draft is right if those before it are, in a text
+    such as usual. `doubt` is the probability that the text has turned, so that hardly any draft is
+    right. It lets two bad rounds outweigh a hundred good ones without those being forgotten.
+    """
+
+    def __init__(self, learnt: Learnt | None = None) -> None:
+        self._accepted = list(learnt.accepted) if learnt else []
+        self._tried = list(learnt.tried) if learnt else []
+        self.doubt = 0.0
+
+    def learnt(self) -> Learnt:
+        return Learnt(
+            accepted=tuple(round(count, 3) for count in self._accepted),
+            tried=tuple(round(count, 3) for count in self._tried),
+        )
+
+    def by_position(self, drafts: int) -> list[float]:
+        """For positions 0 to `drafts` - 1."""
+        means, mean = [], FIRST
+        for tried, accepted in zip(self._tried[:drafts], self._accepted, strict=False):
+            mean = (accepted + WEIGHT * mean) / (tried + WEIGHT)
+            means.append(mean)
+        return means + [mean] * (drafts - len(means))
+
+    def committed(self, drafts: int) -> list[float]:
+        """Tokens that a round is expected to commit with 1, 2, ... `drafts` drafts."""
+        lost = _runs([LOST] * drafts)
+        usual = _runs(self.by_position(drafts))
+        return [u + self.doubt * (v - u) for u, v in zip(usual, lost, strict=True)]
+
+    def at_best(self, drafts: int) -> list[float]:
+        """The same in a text such as usual, and one standard deviation better than is known."""
+        tried = self._tried[:drafts] + [0.0] * (drafts - len(self._tried))
+        return _runs(
+            [
+                min(1.0, mean + math.sqrt(mean * (1 - mean) / (count + WEIGHT)))
+                for mean, count in zip(self.by_position(drafts), tried, strict=True)
+            ]
+        )
+
+    def observe(self, right: int, tried: int, start: int = 0, *, old: bool = False) -> None:
+        """Of `tried` drafts from position `start` on, before which none was wrong, `right` were
+        right and, if that is fewer, the next one was wrong. old: they were drafted before the
+        last round, so they do not say how the text is now."""
+        if tried < 1:
+            return
+        if old:
+            self._count(right, tried, start, 1 - self.doubt)
+            return
+        means = self.by_position(start + min(right + 1, tried))
+        usual = math.prod(min(mean, SURE) for mean in means[start : start + right])
+        lost = LOST**right
+        if right < tried:
+            usual *= 1 - min(means[-1], SURE)
+            lost *= 1 - LOST
+        turned = self.doubt * lost
+        turned /= turned + (1 - self.doubt) * usual
+        self._count(right, tried, start, 1 - turned)
+        if start == 0:
+            turned += (1 - turned) * TURN * means[0] ** 6 - turned * RETURN
+        self.doubt = turned
+
+    def _count(self, right: int, tried: int, start: int, weight: float) -> None:
+        """Counts as much as the text is such as usual: a bad spell says nothing about the rest."""
+        end = start + min(right + 1, tried)
+        missing = end - len(self._tried)
+        self._accepted += [0.0] * missing
+        self._tried += [0.0] * missing
+        decay = _DECAY**weight
+        for index in range(start, end):
+            self._tried[index] = self._tried[index] * decay + weight
+            self._accepted[index] *= decay
+            if index < start + right:
+                self._accepted[index] += weight
+
+
+def _runs(means: Sequence[float]) -> list[float]:
+    """1 + the expected length of the run of right drafts, for every number of drafts."""
+    expected, total, run = [], 1.0, 1.0
+    for mean in means:
+        run *= mean
+        total += run
+        expected.append(total)
+    return expected

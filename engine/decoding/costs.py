@@ -1,0 +1,94 @@
+"""A cost curve that follows its machine while it decodes."""
+
+from __future__ import annotations
+
+from engine.decoding.cost_curve import CostCurve
+
+# A round that takes this many times as long as predicted counts as no worse than that: the
+# machine did something else meanwhile.
+OUTLIER = 1.5
+# Shares of a surprise that are believed at once. A drafted round that is slow more likely means
+# that the machine has become slower than that the curve is wrong at its width.
+TARGET_DRIFT, DRAFTED_DRIFT, RESIDUAL = 0.2, 0.07, 0.03
+# What drafted rounds alone say about the drift is believed that far.
+UNCONFIRMED = 1.08
+# A curve that is further off than this is better measured again.
+STALE = 1.25
+# Costs change slowly with the context; this many tokens share a row of the curve.
+BUCKET = 64
+_MOST_BUCKETS = 4096
+
+
+class Costs:
+    """Predicts seconds. Heat and other programs slow every round down by one factor (`drift`);
+    beside it, a (drafter, rows) whose rounds take longer than the curve says has its own."""
+
+    def __init__(self, curve: CostCurve) -> None:
+        self.curve = curve
+        self.drift = self._confirmed = 1.0
+        self._residuals: dict[str, list[float]] = {}
+        self._rows: dict[tuple[str, int], list[float]] = {}
+
+    @property
+    def stale(self) -> bool:
+        return not 1 / STALE < self.drift < STALE
+
+    @property
+    def unconfirmed(self) -> bool:
+        """Whether a target-only round is due, to see what it takes now."""
+        return not 1 / UNCONFIRMED < self.drift / self._confirmed < UNCONFIRMED
+
+    def target(self, context: int) -> float:
+        """A target-only round."""
+        return self.drift * self._row("", context)[0]
+
+    def draft(self, drafter: str, drafts: int, context: int) -> float:
+        """One proposal of that many drafts."""
+        row = self._row(drafter, context)
+        return self.drift * row[min(drafts, len(row)) - 1] if drafts and row else 0.0
+
+    def verify(self, drafter: str, drafts: int, context: int) -> float:
+        """A target forward over that many drafts and the anchor."""
+        row = self._row("", context)
+        drafts = min(drafts, len(row) - 1)
+        return self.drift * row[drafts] * (self._residual(drafter)[drafts] if drafts else 1.0)
+
+    def rounds(self, drafter: str, most: int, context: int) -> list[float]:
+        """Rounds with 1, 2, ... `most` drafts, all of which are verified."""
+        forward, draft = self._row("", context)[1:], self._row(drafter, context)
+        residuals = self._residual(drafter)
+        drift, last = self.drift, len(draft) - 1
+        return [
+            drift * (forward[i] * residuals[i + 1] + (draft[min(i, last)] if draft else 0.0))
+            for i in range(min(most, len(forward)))
+        ]
+
+    def observe(self, drafter: str, drafts: int, asked: int, context: int, seconds: float) -> None:
+        """Learn from a round that verified `drafts` of the `asked` ones."""
+        predicted = self.draft(drafter, asked, context) + self.verify(drafter, drafts, context)
+        surprise = min(max(seconds / predicted, 1 / OUTLIER), OUTLIER)
+        if drafts:
+            residuals = self._residual(drafter)
+            residuals[min(drafts, len(residuals) - 1)] *= surprise**RESIDUAL
+            self.drift *= surprise**DRAFTED_DRIFT
+        else:
+            self.drift *= surprise**TARGET_DRIFT
+            self._confirmed = self.drift
+
+    def _residual(self, drafter: str) -> list[float]:
+        """By drafts, of a round with that many."""
+        known = self._residuals.get(drafter)
+        if known is None:
+            known = self._residuals[drafter] = [1.0] * self.curve.forward.counts[-1]
+        return known
+
+    def _row(self, drafter: str, context: int) -> list[float]:
+        """Of the curve: forwards by rows for ``""``, else proposals by drafts."""
+        key = (drafter, context // BUCKET)
+        row = self._rows.get(key)
+        if row is None:
+            if len(self._rows) >= _MOST_BUCKETS:
+                self._rows.clear()
+            grid = self.curve.drafters.get(drafter) if drafter else self.curve.forward
+            row = self._rows[key] = grid.row(context) if grid is not None else []
+        return row

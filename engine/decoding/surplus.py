@@ -1,0 +1,239 @@
+"""Whether to draft, with which drafter and how far: what commits the most tokens a second.
+
+Surplus is time: tokens committed x t(1) - (draft + verify), where t(1) is a target-only round. A
+round is drafted only if that is expected to be positive, and only if its worst case can be paid
+for: an account holds what drafting has gained on target-only decoding so far, plus a small share
+of the time spent, and no round may overdraw it. So no text, however hostile, makes replies slower
+than target-only by more than that share.
+
+Pure: neither clock nor mlx. The same rounds lead to the same choices.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from engine.decoding.acceptance import Acceptance, Learnt
+from engine.decoding.costs import Costs
+from engine.decoding.looks import Key, Look, Watch
+
+# Share of target-only time that drafting may lose at worst. Promised is 2 %; the rest is for
+# costs that are not quite as predicted.
+SHARE = 0.015
+# Target-only rounds' worth of gain that a reply may inherit from those before it.
+INHERITED = 4.0
+# A look that costs less than this share of a target-only round is always worth it.
+FREE = 0.005
+# A target-only round after so many drafted ones keeps t(1) known.
+CALIBRATE = 256
+
+NOTHING, NO_GAIN, UNPAYABLE, CALIBRATING = (
+    "nothing to draft",
+    "does not pay",
+    "the worst case cannot be paid for yet",
+    "to know its time",
+)
+
+
+class Offer(NamedTuple):
+    """That many drafts of a drafter. Its acceptance is kept apart by `confidence`, which is of
+    its own scale (the copy drafter's grows with its match)."""
+
+    drafter: str
+    drafts: int
+    confidence: int = 0
+
+
+class Choice(NamedTuple):
+    """One round, chosen for a `regime` and behind `context` tokens.
+
+    drafter, drafts: what to verify; ``""`` and 0 are target-only, for the `reason` given.
+    asks: the proposals to make. What is not verified of them is a look.
+    """
+
+    regime: str
+    context: int
+    drafter: str
+    drafts: int
+    asks: tuple[Offer, ...]
+    reason: str
+
+
+@dataclass
+class Track:
+    """What the controller keeps of one reply."""
+
+    regime: str = ""
+    watches: dict[str, Watch] = field(default_factory=dict)
+
+    def watch(self, drafter: str) -> Watch:
+        return self.watches.setdefault(drafter, Watch())
+
+    def enter(self, regime: str) -> None:
+        self.regime = regime
+        for watch in self.watches.values():
+            watch.look_soon()
+
+
+class SurplusController:
+    """One for a loaded model; its replies share what is learnt.
+
+    account: what drafting has gained and may lose again, in target-only rounds.
+    """
+
+    def __init__(self, costs: Costs, learnt: Mapping[Key, Learnt] | None = None) -> None:
+        self.costs = costs
+        self.account = 0.0
+        self._acceptance = {key: Acceptance(known) for key, known in (learnt or {}).items()}
+        self._drafted = 0
+
+    def begin(self) -> Track:
+        """A reply begins. Of what others have gained it may lose a little only."""
+        self.account = min(self.account, INHERITED)
+        return Track()
+
+    def learnt(self) -> dict[Key, Learnt]:
+        """To be given to the controller of the next run."""
+        return {key: known.learnt() for key, known in self._acceptance.items()}
+
+    def acceptance(self, key: Key) -> Acceptance:
+        known = self._acceptance.get(key)
+        if known is None:
+            known = self._acceptance[key] = Acceptance()
+        return known
+
+    def choose(
+        self, track: Track, regime: str, context: int, offers: Sequence[Offer], room: int
+    ) -> Choice:
+        """The next round of a reply. offers: at most one a drafter. room: rows at most."""
+        if regime != track.regime:
+            track.enter(regime)
+        limits = {offer: min(offer.drafts, room - 1) for offer in offers}
+        limits = {offer: most for offer, most in limits.items() if most > 0}
+        if limits and (self._drafted >= CALIBRATE or self.costs.unconfirmed):
+            return Choice(regime, context, "", 0, (), CALIBRATING)
+        t1 = self.costs.target(context)
+        spare = (self.account + 1 + SHARE) * t1
+        best, cost, reason = self._best(track, context, limits, spare)
+        # What a drafter that pays still lacks for its first round is not spent on looks.
+        spare = 0.0 if reason == UNPAYABLE else spare - cost
+        asks = self._asks(track, context, limits, best, spare)
+        return Choice(regime, context, best.drafter, best.drafts, asks, reason)
+
+    def _best(
+        self, track: Track, context: int, limits: Mapping[Offer, int], spare: float
+    ) -> tuple[Offer, float, str]:
+        """What to verify, the round's seconds, and why nothing is verified."""
+        t1 = self.costs.target(context)
+        best, cost, rate = Offer("", 0), t1, 1 / t1
+        reason = NO_GAIN if limits else NOTHING
+        for offer, most in limits.items():
+            acceptance = self.acceptance(Key(track.regime, offer.drafter, offer.confidence))
+            seconds = self.costs.rounds(offer.drafter, most, context)
+            track.watch(offer.drafter).hope(
+                [
+                    tokens * t1 / s
+                    for tokens, s in zip(acceptance.at_best(most), seconds, strict=False)
+                ]
+            )
+            for drafts, (tokens, s) in enumerate(
+                zip(acceptance.committed(most), seconds, strict=False), 1
+            ):
+                if tokens <= rate * s:
+                    continue
+                if s > spare:
+                    reason = UNPAYABLE
+                    continue
+                best, cost, rate = offer._replace(drafts=drafts), s, tokens / s
+        return best, cost, "" if best.drafts else reason
+
+    def _asks(
+        self,
+        track: Track,
+        context: int,
+        limits: Mapping[Offer, int],
+        best: Offer,
+        spare: float,
+    ) -> tuple[Offer, ...]:
+        """The proposals to make: what is verified, and looks as far as `spare` seconds go."""
+        asks = []
+        for offer, most in limits.items():
+            used = best.drafts if offer.drafter == best.drafter else 0
+            asked = self._look(track.watch(offer.drafter), offer.drafter, used, most, context)
+            more = self.costs.draft(offer.drafter, asked, context)
+            more -= self.costs.draft(offer.drafter, used, context)
+            if more > max(spare, 0.0):
+                asked, more = used, 0.0
+            spare -= more
+            if asked:
+                asks.append(offer._replace(drafts=asked))
+        return tuple(asks)
+
+    def _look(self, watch: Watch, drafter: str, used: int, most: int, context: int) -> int:
+        """How many drafts to ask for, of which `used` are verified."""
+        if watch.look is not None:
+            return used
+        free = FREE * self.costs.target(context)
+        least = self.costs.draft(drafter, used, context)
+        if self.costs.draft(drafter, most, context) - least <= free:
+            return most
+        return max(used, min(watch.reach, most)) if watch.due(used) else used
+
+    def settle(
+        self,
+        track: Track,
+        choice: Choice,
+        proposals: Mapping[str, Sequence[int]],
+        run: Sequence[int],
+        *,
+        ended: bool = False,
+    ) -> None:
+        """Learn from a round. proposals: by drafter, for every ask. run: the tokens it committed;
+        if they `ended` the reply, drafts behind them were not wrong."""
+        drafts = proposals.get(choice.drafter, ())[: choice.drafts]
+        self._pay(choice, len(drafts), len(run))
+        for watch in track.watches.values():
+            watch.pass_round()
+            self._follow(watch, run)
+        for ask in choice.asks:
+            proposal = proposals[ask.drafter]
+            used = len(drafts) if ask.drafter == choice.drafter else 0
+            key = Key(choice.regime, ask.drafter, ask.confidence)
+            if used:
+                right = min(len(run) - 1, used)
+                self.acceptance(key).observe(right, right if ended else used)
+            self._begin_look(track.watch(ask.drafter), key, proposal, used, run)
+
+    def _pay(self, choice: Choice, drafts: int, committed: int) -> None:
+        costs, context = self.costs, choice.context
+        cost = sum(costs.draft(ask.drafter, ask.drafts, context) for ask in choice.asks)
+        cost += costs.verify(choice.drafter, drafts, context)
+        self.account += (1 + SHARE) * committed - cost / costs.target(context)
+        self._drafted = self._drafted + 1 if drafts else 0
+
+    def _begin_look(
+        self, watch: Watch, key: Key, proposal: Sequence[int], used: int, run: Sequence[int]
+    ) -> None:
+        """Keep what was not verified, unless something verified was wrong already."""
+        beyond = len(proposal) > used
+        if used:
+            watch.used(beyond)
+        else:
+            watch.looked()
+        if beyond and watch.look is None and len(run) > used:
+            watch.look = Look(key, list(proposal[used:]), used)
+            self._follow(watch, run[used:])
+
+    def _follow(self, watch: Watch, run: Sequence[int]) -> None:
+        look = watch.look
+        if look is None:
+            return
+        position = look.start + look.at
+        right, tried = look.follow(run)
+        self.acceptance(look.key).observe(right, tried, position, old=look.start > 0)
+        if right and watch.hopeful and not look.start:
+            watch.look_soon()
+        if look.over:
+            watch.look = None

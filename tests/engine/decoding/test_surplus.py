@@ -1,0 +1,212 @@
+from __future__ import annotations
+
+import itertools
+
+import pytest
+
+from engine.decoding.acceptance import Learnt
+from engine.decoding.cost_curve import CostCurve, Grid
+from engine.decoding.costs import Costs
+from engine.decoding.looks import LAST_LOOK, Key
+from engine.decoding.surplus import (
+    CALIBRATE,
+    CALIBRATING,
+    INHERITED,
+    NO_GAIN,
+    NOTHING,
+    UNPAYABLE,
+    Choice,
+    Offer,
+    SurplusController,
+    Track,
+)
+
+GOOD, BAD = Learnt(accepted=(95.0,) * 7, tried=(100.0,) * 7), Learnt(accepted=(0.0,), tried=(99.0,))
+DFLASH, COPY = Offer("dflash", 7), Offer("copy", 7)
+
+
+def row(*seconds: float) -> Grid:
+    return Grid(contexts=(0,), counts=tuple(range(1, len(seconds) + 1)), seconds=(seconds,))
+
+
+def controller(
+    learnt: dict[Key, Learnt] | None = None, *, account: float = 9.0, draft: float = 0.2
+) -> tuple[SurplusController, Track]:
+    """On a machine where a row costs a tenth of the first one."""
+    curve = CostCurve(
+        forward=row(*(1 + 0.1 * n for n in range(8))),
+        drafters={"dflash": row(*[draft] * 7), "copy": row(*[1e-6] * 7)},
+    )
+    made = SurplusController(Costs(curve), learnt)
+    track = made.begin()
+    made.account = account
+    return made, track
+
+
+def known(learnt: Learnt, drafter: str = "dflash", regime: str = "code") -> dict[Key, Learnt]:
+    return {Key(regime, drafter, 0): learnt}
+
+
+def settle(
+    made: SurplusController, track: Track, choice: Choice, right: int = 0, **options: bool
+) -> None:
+    """The round of `choice` with so many right drafts in every proposal."""
+    at = choice.context
+    proposals = {
+        ask.drafter: [at + 1 + i if i < right else -1 for i in range(ask.drafts)]
+        for ask in choice.asks
+    }
+    verified = min(right, choice.drafts)
+    made.settle(track, choice, proposals, list(range(at + 1, at + verified + 2)), **options)
+
+
+def test_drafts_as_far_as_it_pays() -> None:
+    made, track = controller(known(GOOD))
+    choice = made.choose(track, "code", 0, [DFLASH], 8)
+    assert (choice.drafter, choice.drafts, choice.reason) == ("dflash", 7, "")
+    assert made.choose(track, "code", 0, [DFLASH], 4).drafts == 3
+
+
+@pytest.mark.parametrize(
+    ("learnt", "account", "offers", "room", "reason"),
+    [
+        (GOOD, 9.0, [], 8, NOTHING),
+        (GOOD, 9.0, [DFLASH], 1, NOTHING),
+        (GOOD, 9.0, [Offer("dflash", 0)], 8, NOTHING),
+        (BAD, 9.0, [DFLASH], 8, NO_GAIN),
+        (GOOD, 0.0, [DFLASH], 8, UNPAYABLE),
+    ],
+)
+def test_target_only_has_a_reason(
+    learnt: Learnt, account: float, offers: list[Offer], room: int, reason: str
+) -> None:
+    made, track = controller(known(learnt), account=account)
+    choice = made.choose(track, "code", 0, offers, room)
+    assert (choice.drafter, choice.drafts, choice.reason) == ("", 0, reason)
+
+
+def test_with_little_to_lose_it_drafts_less() -> None:
+    made, track = controller(known(GOOD), account=0.35)
+    assert made.choose(track, "code", 0, [DFLASH], 8).drafts == 1
+
+
+def test_takes_the_drafter_that_commits_more_a_second() -> None:
+    made, track = controller(known(GOOD) | known(GOOD, "copy"))
+    assert made.choose(track, "code", 0, [DFLASH, COPY], 8).drafter == "copy"
+    weak = Learnt(accepted=(40.0,), tried=(100.0,))
+    made, track = controller(known(GOOD) | known(weak, "copy"))
+    choice = made.choose(track, "code", 0, [DFLASH, COPY], 8)
+    # Copying is free, so what it would have said is looked at all the same.
+    assert choice.drafter == "dflash"
+    assert Offer("copy", 7) in choice.asks
+
+
+def test_acceptance_is_kept_apart_by_regime_and_confidence() -> None:
+    made, track = controller(
+        {
+            Key("code", "copy", 5): GOOD,
+            Key("code", "copy", 2): BAD,
+            Key("tool_call", "copy", 5): BAD,
+        }
+    )
+    assert made.choose(track, "code", 0, [Offer("copy", 7, 5)], 8).drafts == 7
+    assert made.choose(track, "code", 0, [Offer("copy", 7, 2)], 8).drafts == 0
+    assert made.choose(track, "tool_call", 0, [Offer("copy", 7, 5)], 8).drafts == 0
+
+
+def test_a_look_teaches_what_verifying_would_have() -> None:
+    made, track = controller(known(BAD, "copy"))
+    choice = made.choose(track, "code", 0, [COPY], 8)
+    assert (choice.drafts, choice.asks) == (0, (COPY,))
+    made.settle(track, choice, {"copy": [1, 2, 3, 4, 5, 6, -1]}, [1])
+    for token in range(2, 8):
+        settle(made, track, made.choose(track, "code", token - 1, [], 8))
+    learnt = made.learnt()[Key("code", "copy", 0)]
+    assert learnt.accepted[1:] == (1.0,) * 5 + (0.0,)
+    assert learnt.tried[1:] == (1.0,) * 6
+
+
+def looks(made: SurplusController, track: Track, regime: str, rounds: range) -> list[int]:
+    """The rounds in which a drafter that is never right was looked at."""
+    looked = []
+    for number in rounds:
+        choice = made.choose(track, regime, number, [DFLASH], 8)
+        assert choice.drafts == 0
+        looked += [number] if choice.asks else []
+        settle(made, track, choice)
+    return looked
+
+
+def test_looks_back_off_and_never_end() -> None:
+    made, track = controller(known(BAD))
+    looked = looks(made, track, "code", range(800))
+    gaps = [b - a for a, b in itertools.pairwise(looked)]
+    assert gaps == sorted(gaps)
+    assert gaps[0] == 1
+    assert gaps[-1] == LAST_LOOK
+
+
+def test_a_regime_change_looks_again_soon() -> None:
+    made, track = controller(known(BAD) | known(BAD, regime="prose"))
+    looks(made, track, "code", range(500))
+    assert len(looks(made, track, "prose", range(500, 510))) >= 2
+
+
+def test_nothing_is_spent_on_looks_while_saving_for_a_draft_that_pays() -> None:
+    made, track = controller(known(GOOD), account=0.2)
+    choice = made.choose(track, "code", 0, [DFLASH], 8)
+    assert (choice.reason, choice.asks) == (UNPAYABLE, ())
+
+
+def test_looks_that_cannot_be_paid_for_are_not_made() -> None:
+    made, track = controller(known(BAD), account=0.0)
+    assert made.choose(track, "code", 0, [DFLASH], 8).asks == ()
+
+
+def test_a_target_only_round_now_and_then_keeps_its_time_known() -> None:
+    made, track = controller(known(GOOD))
+    reasons = []
+    for number in range(2 * CALIBRATE + 4):
+        choice = made.choose(track, "code", 8 * number, [DFLASH], 8)
+        reasons.append(choice.reason)
+        settle(made, track, choice, right=7)
+    assert [n for n, reason in enumerate(reasons) if reason == CALIBRATING] == [
+        CALIBRATE,
+        2 * CALIBRATE + 1,
+    ]
+
+
+def test_drafts_behind_the_end_of_a_reply_were_not_wrong() -> None:
+    made, track = controller(known(GOOD))
+    acceptance = made.acceptance(Key("code", "dflash", 0))
+    before = acceptance.by_position(7)
+    settle(made, track, made.choose(track, "code", 0, [DFLASH], 8), right=2, ended=True)
+    assert all(b <= a for b, a in zip(before, acceptance.by_position(7), strict=True))
+
+
+def test_a_drafter_may_propose_less_than_asked_or_nothing() -> None:
+    made, track = controller(known(GOOD))
+    choice = made.choose(track, "code", 0, [DFLASH], 8)
+    made.settle(track, choice, {"dflash": []}, [1])
+    assert made.account == pytest.approx(9.0 + 1.015 - 1.2)
+    made.settle(track, choice, {"dflash": [1, 2]}, [1, 2, 3])
+    assert made.account == pytest.approx(9.0 + 1.015 - 1.2 + 3 * 1.015 - 1.4)
+
+
+def test_a_reply_inherits_little() -> None:
+    made, _ = controller(account=500.0)
+    made.begin()
+    assert made.account == INHERITED
+
+
+def test_the_same_rounds_lead_to_the_same_choices() -> None:
+    def choices() -> list[Choice]:
+        made, track = controller()
+        chosen = []
+        for number in range(300):
+            regime = "code" if number % 90 < 60 else "tool_call"
+            chosen.append(made.choose(track, regime, number, [DFLASH, COPY], 8))
+            settle(made, track, chosen[-1], right=number * 7 % 5 if regime == "code" else 0)
+        return chosen
+
+    assert choices() == choices()
