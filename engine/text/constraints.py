@@ -14,7 +14,7 @@ import numpy as np
 from llguidance import LLMatcher, LLParserLimits, LLTokenizer, TokenizerWrapper
 from numpy.typing import NDArray
 
-from engine.errors import EngineError, RequestError
+from engine.errors import EngineError, PillionError, RequestError
 from engine.messages import Grammar
 
 # An agent sends the same tools with each of its turns.
@@ -63,11 +63,10 @@ class Constraint:
             if not self._matcher.consume_token(draft):
                 break
             taken_back += 1
-        reason = error_of(self._matcher)
-        if reason or not self._matcher.rollback(taken_back):
-            self._restart()
         if not masks:
-            raise RequestError(f"{self._field} is too complex: {reason}", field=self._field)
+            raise self._failure()
+        if self._matcher.is_error() or not self._matcher.rollback(taken_back):
+            self._restart()
         return list(drafts[: len(masks) - 1]), np.stack(masks)
 
     def _mask(self, width: int) -> NDArray[np.bool_] | None:
@@ -96,14 +95,24 @@ class Constraint:
         return tokens
 
     def commit(self, token: int) -> None:
-        """Take in the reply's next token. `finished` says afterwards whether it was the last."""
+        """Take in the reply's next token. `finished` says afterwards whether it was the last.
+
+        Raises RequestError when the grammar has become too large to go on with.
+        """
         self._committed.append(token)
         if token in self._end_ids:
             self.finished = True
             return
         if not self._matcher.consume_token(token):
-            raise EngineError(f"token {token} is outside the grammar: {error_of(self._matcher)}")
+            raise self._failure()
         self.finished = self._matcher.is_stopped()
+
+    def _failure(self) -> PillionError:
+        reason = error_of(self._matcher)
+        # The stop reason of a limit that is met between two tokens is only "InternalError".
+        if self._matcher.stop_reason().endswith("TooComplex") or "limit" in reason:
+            return RequestError(f"{self._field} is too complex: {reason}", field=self._field)
+        return EngineError(f"the reply is outside its grammar: {reason}")
 
 
 class Grammars:
