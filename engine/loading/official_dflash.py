@@ -2,42 +2,18 @@
 
 from __future__ import annotations
 
-import os
-import shutil
-import subprocess
-import sys
 from pathlib import Path
 
-from engine.errors import EngineError
-from engine.loading.registry import cache_dir
+from engine.loading.wheel import unpacked_wheel
 
 OFFICIAL = "dflash==0.1.0"
+SHA256 = "b3fe38d9413efc30a952c8b38b34f1dcc696ba6d7b865acbf540a34cc53afaa2"
 
 
 def official_dflash() -> Path:
-    """The folder that holds `OFFICIAL`, for the PYTHONPATH of a process of its own.
+    """The folder that holds `OFFICIAL`, for the module path of a process of its own.
 
-    Without its dependencies: it gets the same mlx and mlx-lm as Pillion, and only its MLX back end
-    is used. Raises EngineError with pip's reason.
+    Without its dependencies, of which it pins other versions: it gets the same mlx and mlx-lm as
+    Pillion, and only its MLX back end is used. Raises ModelError with pip's reason.
     """
-    folder = cache_dir() / "official" / OFFICIAL.replace("==", "-")
-    if folder.is_dir():
-        return folder
-    partial = folder.with_name(f".{folder.name}.{os.getpid()}.partial")
-    options = ["--quiet", "--disable-pip-version-check", "--no-deps", "--target", str(partial)]
-    pip = subprocess.run(
-        [sys.executable, "-P", "-m", "pip", "install", *options, OFFICIAL],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    if pip.returncode != 0:
-        shutil.rmtree(partial, ignore_errors=True)
-        reason = pip.stderr.strip().splitlines()[-1:] or ["no reason given"]
-        raise EngineError(f"pip could not install {OFFICIAL}: {reason[0]}")
-    if folder.is_dir():
-        # Somebody else was faster.
-        shutil.rmtree(partial)
-    else:
-        partial.rename(folder)
-    return folder
+    return unpacked_wheel(OFFICIAL, SHA256)

@@ -81,7 +81,7 @@ def _peer(name: str, loaded: Loaded, options: EngineOptions) -> Generate:
     if name == "mlx_lm":
         return _mlx_lm(loaded)
     if name == "dflash":
-        from engine.targets.official_dflash import OfficialDFlash
+        from engine.targets.peer_dflash import OfficialDFlash
 
         return OfficialDFlash(loaded, options).generate
     raise ModelError(f"no implementation {name!r} to compare with: there are mlx_lm and dflash")

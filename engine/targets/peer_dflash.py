@@ -1,8 +1,7 @@
 """z-lab's own DFlash (PyPI ``dflash``) on the same weights, for `engine.targets.baseline`.
 
 It runs as it was published, in the baseline's process, where it may replace a method of mlx-lm's
-class as it does. Its wheel is unpacked into the cache and not installed: what it pins is what
-Pillion has in another version.
+class as it does.
 """
 
 from __future__ import annotations
@@ -18,25 +17,22 @@ from mlx_lm.tokenizer_utils import TokenizerWrapper
 
 from engine.errors import ModelError
 from engine.loading.load import Loaded
+from engine.loading.official_dflash import OFFICIAL, official_dflash
 from engine.loading.pairing import drafter_bits
 from engine.loading.pairs import drafter_folder
-from engine.loading.wheel import unpacked_wheel
 from engine.messages import EngineOptions
-
-REQUIREMENT = "dflash==0.1.0"
-SHA256 = "b3fe38d9413efc30a952c8b38b34f1dcc696ba6d7b865acbf540a34cc53afaa2"
 
 
 def official() -> Any:
     """Its MLX back end, downloaded if need be. Raises ModelError."""
-    folder = str(unpacked_wheel(REQUIREMENT, SHA256))
+    folder = str(official_dflash())
     if folder not in sys.path:
         # Last, so that nothing of it stands in for something of ours.
         sys.path.append(folder)
     try:
         module: Any = importlib.import_module("dflash.model_mlx")
     except ImportError as error:
-        raise ModelError(f"{REQUIREMENT} cannot be imported: {error}") from error
+        raise ModelError(f"{OFFICIAL} cannot be imported: {error}") from error
     # It only knows the Hub; ours are folders.
     module.snapshot_download = lambda folder, **_: folder
     return module
@@ -73,4 +69,4 @@ def _drafter(module: Any, folder: Path) -> Any:
     try:
         return module.load_draft(str(folder))
     except (ValueError, KeyError, TypeError) as error:
-        raise ModelError(f"{folder}: {REQUIREMENT} does not load it: {error!r}") from error
+        raise ModelError(f"{folder}: {OFFICIAL} does not load it: {error!r}") from error
