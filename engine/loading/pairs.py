@@ -6,7 +6,9 @@ import re
 from pathlib import Path
 
 from engine.builtin import DRAFTERS as SHIPPED
+from engine.drafters.dflash_config import DFlashConfig
 from engine.errors import PillionError
+from engine.json_file import read_json
 from engine.loading.fetch import hub_folder
 from engine.loading.registry import BUILTIN, resolve
 
@@ -47,19 +49,23 @@ def drafter_for(model: str) -> str | None:
     return DRAFTERS[max(known, key=len)] if known else None
 
 
-def drafter_source(draft: str, model: str, model_id: str = "") -> str | None:
-    """The name of the drafter that a model gets, as `fetch` takes it; None for copying alone.
+def known_drafters(model: str, model_id: str = "") -> tuple[str, ...]:
+    """The names, as `fetch` takes them, of the drafters shipped or published for a model, the best
+    one first. model: what was asked to be served; model_id: its id."""
+    if model == BUILTIN:
+        return tuple(str(folder) for folder in SHIPPED if folder.is_dir())
+    published = drafter_for(model) or drafter_for(model_id)
+    return () if published is None else (published,)
 
-    draft: `EngineOptions.draft`. model: what was asked to be served; model_id: its id.
+
+def drafter_source(draft: str, model: str, model_id: str = "") -> str | None:
+    """The name of the drafter that a model gets; None for copying alone.
+
+    draft: `EngineOptions.draft`. model, model_id: see `known_drafters`.
     """
     if draft in (COPY, NONE):
         return None
-    if draft != AUTO:
-        return draft
-    if model == BUILTIN:
-        shipped = next((folder for folder in SHIPPED if folder.is_dir()), None)
-        return None if shipped is None else str(shipped)
-    return drafter_for(model) or drafter_for(model_id)
+    return next(iter(known_drafters(model, model_id)), None) if draft == AUTO else draft
 
 
 def drafter_folder(draft: str, model: str) -> Path | None:
@@ -72,3 +78,12 @@ def drafter_folder(draft: str, model: str) -> Path | None:
     except PillionError:
         return None
     return hub_folder(name) if source.kind == "hub" else source.path
+
+
+def drafter_kind(draft: str, model: str) -> str:
+    """``dflash v1`` or ``dflash v2``; empty where there is no drafter on this machine."""
+    folder = drafter_folder(draft, model)
+    if folder is None:
+        return ""
+    file = folder / "config.json"
+    return "dflash v2" if DFlashConfig.parse(read_json(file), file).has_selector else "dflash v1"
