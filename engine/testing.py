@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 
 from engine.client import Codec, Detokenizer, Message
+from engine.drafters.drafter import Offer
 from engine.errors import ContextLengthExceeded, RequestError
 from engine.messages import (
     Chunk,
@@ -70,6 +71,17 @@ class ByteCodec:
     def detokenizer(self) -> Detokenizer:
         return ByteDetokenizer()
 
+    def control_spellings(self) -> dict[int, str]:
+        """How control tokens are spelled in a chat template."""
+        names = {
+            EOS: "<|endoftext|>",
+            FIM_PREFIX: "<|fim_prefix|>",
+            FIM_SUFFIX: "<|fim_suffix|>",
+            FIM_MIDDLE: "<|fim_middle|>",
+            TURN: "<|im_start|>",
+        }
+        return names
+
     def token_bytes(self) -> list[bytes]:
         """The bytes of every id; control tokens have none."""
         return [bytes([t]) if t < 256 else b"" for t in range(TURN + 1)]
@@ -95,10 +107,11 @@ class ByteCodec:
 
     def grammar(self, reply: ReplyFormat, tools: Sequence[Message] | None = None) -> Grammar:
         """Tool calls are written as `engine.text.tool_calls.XmlForm` has them."""
+        from engine.text.conversation import tool_definitions
         from engine.text.reply_grammar import reply_grammar
         from engine.text.tool_calls import XmlForm
 
-        return reply_grammar(reply, tools or (), XmlForm(), {})
+        return reply_grammar(reply, tool_definitions(tools) or (), XmlForm(), {})
 
     def tool_calls(self, text: str, tools: Sequence[Message]) -> tuple[ToolCall, ...]:
         from engine.text.tool_calls import XmlForm, read_calls
@@ -123,12 +136,12 @@ class ScriptedDrafter:
     included."""
 
     name = "scripted"
-    # In a portfolio it stands where the copy drafter does, always behind a long match.
-    match = 99
-
     def __init__(self, script: Sequence[int]) -> None:
         self._script = list(script)
         self._committed = 0
+
+    def offer(self, limit: int) -> Offer:
+        return Offer(self.name, len(self.propose(limit)))
 
     def propose(self, limit: int) -> list[int]:
         return self._script[self._committed : self._committed + limit]

@@ -124,6 +124,10 @@ class TextCodec:
         text: str = self.vocabulary.tokenizer.decode(shown, skip_special_tokens=False)
         return text
 
+    def control_spellings(self) -> dict[int, str]:
+        """How each control token is spelled."""
+        return {token: text for text, token in self.vocabulary.controls.items()}
+
     def token_bytes(self) -> list[bytes]:
         """UTF-8 bytes of each id, ``b""`` for every control token (also those with text)."""
         return self._token_bytes
@@ -156,7 +160,7 @@ class TextCodec:
         defined = tool_definitions(tools)
         variables = plain(dict(template or {}), "chat_template_kwargs")
         if not reasoning:
-            variables.setdefault("enable_thinking", False)
+            variables["enable_thinking"] = False
         for name in ("messages", "tools"):
             if name in variables:
                 raise RequestError(

@@ -34,7 +34,7 @@ def reply_grammar(
         rule = json_rule(_decoded(reply.schema), field=SCHEMA_FIELD)
         alternatives.append(rule)
         blamed.append((SCHEMA_FIELD, rule))
-    if reply.calls:
+    if reply.calls and (form is not None or reply.schema is None):
         calls = _calls(reply, tools, form, rules)
         blamed += calls
         named["call"] = " | ".join(rule for _, rule in calls)

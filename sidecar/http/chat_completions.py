@@ -7,6 +7,9 @@ import contextlib
 import re
 import secrets
 import time
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import partial
+from typing import Any
 
 import msgspec
 from msgspec import UNSET, UnsetType
@@ -39,14 +42,18 @@ from sidecar.http.schema.chat_response import (
     Choice,
     ChunkChoice,
     Delta,
+    WrittenToolCall,
 )
 from sidecar.http.schema.usage import ReplyFacts, Usage, facts_of, usage_of
 from sidecar.http.sse import EventStream
+from sidecar.http.tool_calls import reply_format_of, written
 from sidecar.jobs.chat import Chat, open_chat
 from sidecar.services import Services
 
 _TOKEN_ID = re.compile(r"[0-9]{1,10}")
 _MAX_SESSION = 256
+
+ReadCalls = Callable[[str], Awaitable[tuple[WrittenToolCall, ...]]]
 
 
 class ChatCompletions:
@@ -75,8 +82,10 @@ class ChatCompletions:
         model = served_model(self._services, wire.model)
         chat = chat_of(wire, session)
         async with await open_chat(self._services, chat, model) as reply:
+            held = chat.reply is not None and chat.reply.calls
+            read_calls = partial(self._read_calls, chat.tools, bool(wire.stream)) if held else None
             if not wire.stream:
-                completion = await complete(reply, model)
+                completion = await complete(reply, model, read_calls)
                 await json_response(completion)(scope, receive, send)
                 return
             # Nothing is sent before the engine has had the time to refuse.
@@ -85,8 +94,15 @@ class ChatCompletions:
                 raise error_of(first)
             stream = EventStream(send, stall=self._limits.stall)
             usage = bool(wire.stream_options and wire.stream_options.include_usage)
+            streaming = _Streaming(reply, model, stream, usage, self._limits.keep_alive, read_calls)
             with contextlib.suppress(TimeoutError):
-                await _Streaming(reply, model, stream, usage, self._limits.keep_alive).run(first)
+                await streaming.run(first)
+
+    async def _read_calls(
+        self, tools: Sequence[Mapping[str, Any]], streamed: bool, text: str
+    ) -> tuple[WrittenToolCall, ...]:
+        calls = await self._services.engine.tool_calls(text, tools)
+        return written(calls, streamed=streamed)
 
 
 def session_of(headers: Headers, wire: ChatRequest) -> str | None:
@@ -113,6 +129,7 @@ def chat_of(wire: ChatRequest, session: str | None) -> Chat:
         id=f"chatcmpl-{secrets.token_hex(12)}",
         messages=tuple(_message(message) for message in wire.messages),
         tools=tuple(_plain(tool) for tool in tools),
+        reply=reply_format_of(wire),
         template=template,
         max_tokens=wire.max_completion_tokens or wire.max_tokens,
         temperature=wire.temperature,
@@ -172,8 +189,13 @@ async def next_event(reply: Reply, seconds: float) -> Event | None:
     return None
 
 
-async def complete(reply: Reply, model: ModelInfo) -> ChatCompletion:
-    """Wait for the whole reply. Raises the error it failed with."""
+async def complete(
+    reply: Reply, model: ModelInfo, read_calls: ReadCalls | None = None
+) -> ChatCompletion:
+    """Wait for the whole reply. Raises the error it failed with.
+
+    read_calls: finds the tool calls in a reply that may consist of them.
+    """
     text: list[str] = []
     async for event in reply:
         if isinstance(event, Chunk):
@@ -181,6 +203,8 @@ async def complete(reply: Reply, model: ModelInfo) -> ChatCompletion:
         elif isinstance(event, Failed):
             raise error_of(event)
         elif isinstance(event, Finished):
+            content = "".join(text)
+            calls = await read_calls(content) if read_calls is not None else ()
             return ChatCompletion(
                 id=reply.id,
                 created=int(time.time()),
@@ -188,8 +212,10 @@ async def complete(reply: Reply, model: ModelInfo) -> ChatCompletion:
                 system_fingerprint=_fingerprint(model),
                 choices=(
                     Choice(
-                        message=AssistantMessage(content="".join(text)),
-                        finish_reason=finish_reason(event),
+                        message=AssistantMessage(
+                            content=None if calls else content, tool_calls=calls or UNSET
+                        ),
+                        finish_reason=finish_reason(event, calls),
                     ),
                 ),
                 usage=usage_of(event),
@@ -198,24 +224,35 @@ async def complete(reply: Reply, model: ModelInfo) -> ChatCompletion:
     raise EngineError(f"the reply {reply.id} had no end")
 
 
-def finish_reason(finished: Finished) -> str:
+def finish_reason(finished: Finished, calls: tuple[WrittenToolCall, ...] = ()) -> str:
     """OpenAI's word for it. Raises EngineError for a reply that somebody else cut short."""
     if finished.finish_reason == "cancelled":
         raise EngineError("the reply was cancelled: the daemon is stopping", code="cancelled")
+    if calls:
+        return "tool_calls"
     return finished.finish_reason
 
 
 class _Streaming:
-    """One streamed reply on its way out."""
+    """One streamed reply on its way out. A reply that may consist of tool calls is held back until
+    it is clear whether it does."""
 
     def __init__(
-        self, reply: Reply, model: ModelInfo, stream: EventStream, usage: bool, keep_alive: float
+        self,
+        reply: Reply,
+        model: ModelInfo,
+        stream: EventStream,
+        usage: bool,
+        keep_alive: float,
+        read_calls: ReadCalls | None = None,
     ) -> None:
         self._reply = reply
         self._model = model
         self._stream = stream
         self._usage = usage
         self._keep_alive = keep_alive
+        self._read_calls = read_calls
+        self._held_back: list[str] = []
         self._created = int(time.time())
 
     async def run(self, event: Event | None) -> None:
@@ -238,13 +275,21 @@ class _Streaming:
                 await self._stream.comment("keep-alive")
             case Prefilling():
                 await self._stream.comment(f"prefill {event.done}/{event.total}")
+            case Chunk() if self._read_calls is not None:
+                self._held_back.append(event.text)
+                await self._stream.comment("keep-alive")
             case Chunk() if event.text:
                 await self._send_delta(Delta(content=event.text))
             case Failed():
                 raise error_of(event)
 
     async def _finish(self, finished: Finished) -> None:
-        last = ChunkChoice(delta=Delta(), finish_reason=finish_reason(finished))
+        calls: tuple[WrittenToolCall, ...] = ()
+        if self._read_calls is not None:
+            content = "".join(self._held_back)
+            calls = await self._read_calls(content)
+            await self._send_delta(Delta(tool_calls=calls) if calls else Delta(content=content))
+        last = ChunkChoice(delta=Delta(), finish_reason=finish_reason(finished, calls))
         await self._send((last,), pillion=facts_of(finished))
         if self._usage:
             await self._send((), usage=usage_of(finished))

@@ -13,6 +13,7 @@ from engine import (
     ModelInfo,
     Priority,
     Reply,
+    ReplyFormat,
     RequestError,
     Sampling,
 )
@@ -28,14 +29,15 @@ class Chat(Struct, frozen=True, kw_only=True):
     """One turn to answer; None (or empty) is what the client left out.
 
     messages: OpenAI-shaped. tools: OpenAI-shaped function definitions. template: further variables
-    of the chat template. logit_bias: token id to bias. seed: any integer. session: a retention
-    hint for the prefix cache.
+    of the chat template. reply: what the reply is held to. logit_bias: token id to bias. seed: any
+    integer. session: a retention hint for the prefix cache.
     """
 
     id: str
     messages: tuple[Mapping[str, Any], ...]
     tools: tuple[Mapping[str, Any], ...] = ()
     template: Mapping[str, Any] = {}
+    reply: ReplyFormat | None = None
     max_tokens: int | None = None
     temperature: float | None = None
     top_p: float | None = None
@@ -64,6 +66,7 @@ async def open_chat(services: Services, chat: Chat, model: ModelInfo) -> Reply:
             chat.messages,
             tools=chat.tools or None,
             template={**reasoning_variables(services.config.chat.reasoning), **chat.template},
+            reply=chat.reply,
         )
     except RecursionError:
         raise RequestError("the messages or tools are nested too deeply", field="tools") from None
@@ -84,6 +87,7 @@ async def open_chat(services: Services, chat: Chat, model: ModelInfo) -> Reply:
             stop_token_ids=prompt.stop_token_ids,
             ignore_eos=chat.ignore_eos,
             must_start_with=prompt.must_start_with,
+            grammar=prompt.grammar,
             draft=chat.draft,
             priority=Priority.AGENT,
             boundaries=prompt.boundaries,

@@ -2,7 +2,7 @@
 
 Unknown fields are ignored, because clients send hints of many vendors. A known field of a wrong
 type or value is refused by name, and so is one that asks for what is not served: a client that
-asked for a schema must not get prose.
+asked for sound must not get prose.
 """
 
 from __future__ import annotations
@@ -59,8 +59,26 @@ class StreamOptions(Struct, frozen=True):
     include_usage: bool | None = None
 
 
+class NamedFunction(Struct, frozen=True):
+    name: str
+
+
+class NamedTool(Struct, frozen=True):
+    """The one tool to call."""
+
+    type: Literal["function"]
+    function: NamedFunction
+
+
+class JsonSchema(Struct, frozen=True):
+    """Enforced, whether it is `strict` or not."""
+
+    schema: dict[str, Any] | None = None
+
+
 class ResponseFormat(Struct, frozen=True):
-    type: str
+    type: Literal["text", "json_object", "json_schema"]
+    json_schema: JsonSchema | None = None
 
 
 class ChatRequest(Struct, frozen=True, kw_only=True):
@@ -88,7 +106,8 @@ class ChatRequest(Struct, frozen=True, kw_only=True):
     draft: bool | None = None
     ignore_eos: bool | None = None
     tools: list[Tool] | None = None
-    tool_choice: str | dict[str, Any] | None = None
+    tool_choice: Literal["none", "auto", "required"] | NamedTool | None = None
+    parallel_tool_calls: bool | None = None
     response_format: ResponseFormat | None = None
     logprobs: bool | None = None
     top_logprobs: int | None = None
@@ -119,13 +138,6 @@ class ChatRequest(Struct, frozen=True, kw_only=True):
         self._refuse_what_is_not_served()
 
     def _refuse_what_is_not_served(self) -> None:
-        if self.tool_choice not in (None, "none", "auto"):
-            raise _unsupported("tool_choice", 'tool_choice must be "auto" or "none"')
-        shape = self.response_format.type if self.response_format else "text"
-        if shape != "text":
-            raise _unsupported(
-                "response_format", f'response_format of type "{shape}" is not supported; use "text"'
-            )
         if self.logprobs or self.top_logprobs:
             name = "logprobs" if self.logprobs else "top_logprobs"
             raise _unsupported(name, f"{name} is not supported; leave it out")

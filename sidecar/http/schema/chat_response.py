@@ -8,8 +8,27 @@ from msgspec import UNSET, Struct, UnsetType
 from sidecar.http.schema.usage import ReplyFacts, Usage
 
 
+class CalledFunction(Struct, frozen=True, kw_only=True):
+    """arguments: JSON text of an object."""
+
+    name: str
+    arguments: str
+
+
+class WrittenToolCall(Struct, frozen=True, kw_only=True):
+    """index: of the call in its message; only deltas say it."""
+
+    index: int | UnsetType = UNSET
+    id: str
+    function: CalledFunction
+    type: str = "function"
+
+
 class AssistantMessage(Struct, frozen=True, kw_only=True):
-    content: str
+    """content: null in a message that calls tools."""
+
+    content: str | None
+    tool_calls: tuple[WrittenToolCall, ...] | UnsetType = UNSET
     role: str = "assistant"
     refusal: None = None
 
@@ -35,6 +54,7 @@ class ChatCompletion(Struct, frozen=True, kw_only=True):
 class Delta(Struct, frozen=True, kw_only=True):
     role: str | UnsetType = UNSET
     content: str | UnsetType = UNSET
+    tool_calls: tuple[WrittenToolCall, ...] | UnsetType = UNSET
 
 
 class ChunkChoice(Struct, frozen=True, kw_only=True):
