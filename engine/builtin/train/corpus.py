@@ -12,7 +12,7 @@ import subprocess
 import sys
 import sysconfig
 import zipfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from email.parser import HeaderParser
 from pathlib import Path
@@ -142,7 +142,12 @@ def download(folder: Path) -> None:
         subprocess.run([*pip, "--only-binary", ":all:", "-d", str(folder), *missing], check=True)
 
 
-def collect(folder: Path) -> Corpus:
+def collect(
+    folder: Path,
+    packages: Sequence[str] = PACKAGES,
+    held_out: Sequence[str] = HELD_OUT,
+    standard: Iterable[Source] | None = None,
+) -> Corpus:
     """Read everything, in one order on every machine with the same Python and wheels.
 
     The held-out files are taken first, so that near copies of them are not trained on either.
@@ -152,11 +157,11 @@ def collect(folder: Path) -> Corpus:
     def fresh(sources: Iterable[Source]) -> list[Source]:
         return [source for source in sources if copies.add(source.text)]
 
-    standard = list(stdlib())
-    held_packages = fresh(s for name in HELD_OUT for s in wheel(wheel_of(folder, name)))
-    held_stdlib = fresh(s for s in standard if stdlib_is_held_out(s.name))
-    train = fresh(s for s in standard if not stdlib_is_held_out(s.name))
-    for requirement in PACKAGES:
+    library = list(stdlib() if standard is None else standard)
+    held_packages = fresh(s for name in held_out for s in wheel(wheel_of(folder, name)))
+    held_library = fresh(s for s in library if stdlib_is_held_out(s.name))
+    train = fresh(s for s in library if not stdlib_is_held_out(s.name))
+    for requirement in packages:
         sources = list(wheel(wheel_of(folder, requirement)))
         random.Random(requirement).shuffle(sources)
         room = MOST_CHARACTERS
@@ -165,7 +170,7 @@ def collect(folder: Path) -> Corpus:
                 room -= len(source.text)
                 train.append(source)
     random.Random(0).shuffle(train)
-    return Corpus(train, held_packages, held_stdlib)
+    return Corpus(train, held_packages, held_library)
 
 
 def licence(path: Path) -> str:

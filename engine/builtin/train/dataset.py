@@ -130,7 +130,8 @@ class Reader:
             weights.append(self._weights[kind][row, 1:])
             self._next[kind] += 1
         self._step += 1
-        return np.stack(ids).astype(np.int64), np.stack(weights).astype(np.float32) / 10
+        tenths = np.stack(weights).astype(np.float32)
+        return np.stack(ids).astype(np.int64), tenths / np.float32(10)
 
 
 def main() -> None:

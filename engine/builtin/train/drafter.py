@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import argparse
 import time
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import numpy as np
@@ -28,6 +28,7 @@ TOGETHER = 96  # continuations decoded at a time
 TEMPERATURES = (0.0, 0.7, 0.0, 1.0)
 TEXTS_A_STEP, BLOCKS_A_TEXT = 8, 24
 SLOT_FADE = 4.0  # a slot counts when all before it are accepted, so later ones weigh less
+FIRST_NORM = 0.25
 TRUTH = 0.5  # share of the loss on the token written; the rest is on the target's distribution
 
 
@@ -44,7 +45,9 @@ def prompts(data: Path, count: int, seed: int) -> Tensor:
 
 
 @torch.no_grad()
-def continued(target: Target, prompt: Tensor, temperature: float, generator: torch.Generator):  # type: ignore[no-untyped-def]
+def continued(
+    target: Target, prompt: Tensor, temperature: float, generator: torch.Generator
+) -> Tensor:
     """prompt [B, PROMPT] and CONTINUED tokens behind it, chosen at `temperature` (0: greedy)."""
     cache, ids = target.empty_cache(), [prompt]
     with torch.autocast("cpu", torch.bfloat16):
@@ -71,32 +74,57 @@ def rollouts(target: Target, data: Path, out: Path, count: int) -> Tensor:
         generator = torch.Generator().manual_seed(turn)
         prompt = prompts(data, TOGETHER, seed=1000 + turn)
         done.append(continued(target, prompt, temperature, generator))
-        save(out, done)  # type: ignore[arg-type]
+        save(out, done)
         print(f"continuations: {len(done) * TOGETHER}", flush=True)
     return torch.cat(done)
 
 
+@dataclass(frozen=True)
+class Lessons:
+    """Texts [n, T] and what the frozen target makes of them, computed once (bfloat16).
+
+    hidden [n, T, H]: final rows. tapped [n, T, taps * H]: what a drafter sees.
+    """
+
+    texts: Tensor
+    hidden: Tensor
+    tapped: Tensor
+
+    def take(self, rows: Tensor) -> Lessons:
+        return Lessons(self.texts[rows], self.hidden[rows], self.tapped[rows])
+
+
+@torch.no_grad()
+def lessons(target: Target, texts: Tensor, taps: tuple[int, ...]) -> Lessons:
+    parts = []
+    for some in texts.split(8):
+        with torch.autocast("cpu", torch.bfloat16):
+            hidden, tapped = target(some, taps=taps)
+        assert tapped is not None
+        parts.append((hidden.bfloat16(), tapped.bfloat16()))
+    hidden, tapped = (torch.cat(part) for part in zip(*parts, strict=True))
+    return Lessons(texts, hidden, tapped)
+
+
 def slot_loss(
-    drafter: Drafter, target: Target, texts: Tensor, anchors: Tensor
-) -> tuple[Tensor, float]:
+    drafter: Drafter, target: Target, seen: Lessons, anchors: Tensor
+) -> tuple[Tensor, Tensor]:
     """Loss in nats, and the mean number of leading slots whose best token is the one written.
 
-    texts [B, T]; anchors [B, N], each with a whole block behind it.
+    seen: of B texts; anchors [B, N], each with a whole block behind it.
     """
-    shape = drafter.shape
-    with torch.no_grad(), torch.autocast("cpu", torch.bfloat16):
-        hidden, tapped = target(texts, taps=shape.target_layer_ids)
-    assert tapped is not None
+    shape, texts = drafter.shape, seen.texts
     steps = torch.arange(shape.block_size - 1)
     before = anchors[..., None] + steps  # positions of the token before each slot
     labels = texts.gather(1, (before + 1).flatten(1)).view(before.shape)
-    rows = hidden.gather(1, before.flatten(1)[..., None].expand(-1, -1, hidden.shape[-1]))
+    rows = before.flatten(1)[..., None].expand(-1, -1, seen.hidden.shape[-1])
+    rows = seen.hidden.gather(1, rows).view(*before.shape, -1)
     weight = torch.exp(-steps / SLOT_FADE)
     weight = weight / weight.sum()
     with torch.autocast("cpu", torch.bfloat16):
         with torch.no_grad():
-            wanted = target.logits(rows).float().softmax(-1).view(*labels.shape, -1)
-        own = drafter(target.embed_tokens, tapped, texts.gather(1, anchors), anchors)
+            wanted = target.logits(rows).float().softmax(-1)
+        own = drafter(target.embed_tokens, seen.tapped, texts.gather(1, anchors), anchors)
         logits = target.logits(own).float()
         losses = [_against(logits, wanted, labels)]
         if shape.selector_rank:
@@ -106,7 +134,7 @@ def slot_loss(
             losses.append(_against(logits, wanted, labels))
     right = (logits.argmax(-1) == labels).float().cumprod(-1).sum(-1).mean()
     loss = sum(losses[1:], losses[0]) / len(losses)
-    return (loss * weight).sum(-1).mean(), right.item()
+    return (loss * weight).sum(-1).mean(), right
 
 
 def _against(logits: Tensor, wanted: Tensor, labels: Tensor) -> Tensor:
@@ -116,7 +144,7 @@ def _against(logits: Tensor, wanted: Tensor, labels: Tensor) -> Tensor:
 
 
 def train(
-    drafter: Drafter, target: Target, texts: Tensor, out: Path, steps: int, rate: float
+    drafter: Drafter, target: Target, known: Lessons, out: Path, steps: int, rate: float
 ) -> None:
     """Train in place; `out` is the checkpoint to go on from and to end with."""
     optimizer, step, spent = Optimizer(drafter, rate), 0, 0.0
@@ -128,19 +156,19 @@ def train(
     began, seen = time.monotonic() - spent, []
     while step < steps:
         rng = np.random.default_rng([step, 7])
-        chosen = torch.from_numpy(rng.integers(0, len(texts), TEXTS_A_STEP))
-        last = texts.shape[1] - drafter.shape.block_size
+        chosen = torch.from_numpy(rng.integers(0, len(known.texts), TEXTS_A_STEP))
+        last = known.texts.shape[1] - drafter.shape.block_size
         anchors = np.stack(
             [
                 rng.choice(np.arange(PROMPT - 1, last + 1), BLOCKS_A_TEXT, replace=False)
                 for _ in range(TEXTS_A_STEP)
             ]
         )
-        loss, accepted = slot_loss(drafter, target, texts[chosen], torch.from_numpy(anchors))
+        loss, right = slot_loss(drafter, target, known.take(chosen), torch.from_numpy(anchors))
         loss.backward()
         optimizer.step(share_of_rate(step, steps))
         step += 1
-        seen.append((loss.item(), accepted))
+        seen.append((loss.item(), right.item()))
         if step % SAID_EVERY == 0:
             mean = np.mean(seen[-SAID_EVERY:], axis=0)
             print(f"step {step}, loss {mean[0]:.3f}, {mean[1]:.2f} right in a row", flush=True)
@@ -178,11 +206,14 @@ def main() -> None:
     given.out.mkdir(parents=True, exist_ok=True)
     target = load_target(given.target).requires_grad_(False)
     texts = rollouts(target, given.data, given.out / "continuations.pt", given.continuations)
+    known = lessons(target, texts, FIRST.target_layer_ids)
     first = Drafter(FIRST)
-    train(first, target, texts, given.out / "dflash.pt", given.steps[0], given.rate)
+    # The target's own scale, made smaller: its head would turn rows of size one into huge logits.
+    first.norm.weight.data = target.norm.weight.data * FIRST_NORM
+    train(first, target, known, given.out / "dflash.pt", given.steps[0], given.rate)
     second = Drafter(SECOND)
     second.load_state_dict(first.state_dict(), strict=False)
-    train(second, target, texts, given.out / "dflash2.pt", given.steps[1], given.rate / 2)
+    train(second, target, known, given.out / "dflash2.pt", given.steps[1], given.rate / 2)
 
 
 if __name__ == "__main__":

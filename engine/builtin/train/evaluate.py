@@ -15,10 +15,22 @@ from typing import Any
 
 import mlx.core as mx
 import mlx.nn as nn
+import msgspec
+from msgspec import Struct
 
-from engine import EngineClient, EngineOptions, GenerateRequest, Sampling, engine_client
+from engine import (
+    Chunk,
+    EngineClient,
+    EngineOptions,
+    Failed,
+    Finished,
+    GenerateRequest,
+    Sampling,
+    engine_client,
+    error_of,
+)
 from engine.builtin.train.acceptance import Count, Reply, replay
-from engine.builtin.train.corpus import Corpus, Source, collect
+from engine.builtin.train.corpus import Source, collect
 from engine.builtin.train.edits import EDITS, functions, rename
 from engine.builtin.train.samples import cut, write
 from engine.builtin.train.tool_prompts import tool_chat
@@ -40,6 +52,14 @@ SHORT_FUNCTION = 400  # characters
 SEED = 20
 
 
+class Answers(Struct, frozen=True, kw_only=True):
+    """All that is known of a target alone. replies: (regime, reply) by name of the sampling."""
+
+    texts: dict[str, dict[str, float]]
+    scores: dict[str, dict[str, int]]
+    replies: dict[str, list[tuple[str, Reply]]]
+
+
 @dataclass(frozen=True)
 class Task:
     """A prompt, and whether a reply's text is right: name of a score to truth."""
@@ -50,14 +70,14 @@ class Task:
     judge: Callable[[str], dict[str, bool]]
 
 
-def loss_and_accuracy(model: nn.Module, rows: Sequence[Sequence[int]]) -> tuple[float, float]:
+def loss_and_accuracy(model: nn.Module, rows: Sequence[list[int]]) -> tuple[float, float]:
     """Nats a token and the share of next tokens that are the most likely one."""
     nats, right, count = 0.0, 0, 0
     for row in rows:
         logits = model(mx.array([row[:-1]]))[0].astype(mx.float32)
         labels = mx.array(row[1:])
-        nats += mx.sum(nn.losses.cross_entropy(logits, labels)).item()
-        right += mx.sum(mx.argmax(logits, axis=-1) == labels).item()
+        nats += float(mx.sum(nn.losses.cross_entropy(logits, labels)))
+        right += int(mx.sum(mx.argmax(logits, axis=-1) == labels))
         count += len(row) - 1
     return nats / count, right / count
 
@@ -185,12 +205,12 @@ async def answer(
     )
     text = ""
     async for event in client.generate(request):
-        if hasattr(event, "text"):
+        if isinstance(event, Chunk):
             text += event.text
-        elif hasattr(event, "token_hash"):
+        elif isinstance(event, Finished):
             return Reply(prompt.tokens, event.tokens, sampling, seed), text
-        elif hasattr(event, "message"):
-            raise RuntimeError(f"the engine refused a prompt: {event.message}")
+        elif isinstance(event, Failed):
+            raise error_of(event)
     raise RuntimeError("a reply ended without an ending")
 
 
@@ -257,27 +277,38 @@ def acceptance(
     return report
 
 
-def evaluate(given: argparse.Namespace, corpus: Corpus) -> dict[str, Any]:
+def evaluate(given: argparse.Namespace) -> dict[str, Any]:
     options = EngineOptions(model=str(given.model.resolve()), draft="copy", audit=False)
-    held_out = [*corpus.held_out_packages, *corpus.held_out_stdlib]
     loaded = load(options, lambda *_: None)
-    report: dict[str, Any] = {}
-    for name in ("held_out_packages", "held_out_stdlib"):
-        rows = windows(getattr(corpus, name), loaded.codec.encode, given.windows)
-        nats, right = loss_and_accuracy(loaded.model, rows)
-        report[name] = {
-            "nats_a_token": round(nats, 4),
-            "next_token_right": round(right, 4),
-            "tokens": len(rows) * WINDOW,
-        }
-        print(name, report[name], flush=True)
-    report["scores"], replies = asyncio.run(answers(options, held_out, given))
+    # Decoding takes long and tells the same whatever the drafters, so what it gave is kept.
+    if given.answers.exists():
+        kept = msgspec.json.decode(given.answers.read_bytes(), type=Answers)
+    else:
+        corpus = collect(given.wheels)
+        texts = {}
+        for name in ("held_out_packages", "held_out_stdlib"):
+            rows = windows(getattr(corpus, name), loaded.codec.encode, given.windows)
+            nats, right = loss_and_accuracy(loaded.model, rows)
+            texts[name] = {
+                "nats_a_token": round(nats, 4),
+                "next_token_right": round(right, 4),
+                "tokens": len(rows) * WINDOW,
+            }
+            print(name, texts[name], flush=True)
+        held_out = [*corpus.held_out_packages, *corpus.held_out_stdlib]
+        scores, replies = asyncio.run(answers(options, held_out, given))
+        kept = Answers(texts=texts, scores=scores, replies=replies)
+        given.answers.write_bytes(msgspec.json.encode(kept))
     target = bind(loaded.model, loaded.config)
     drafters = {"copy": None, **{folder.name: folder for folder in given.drafters}}
-    report["tokens_a_round"] = {
-        name: acceptance(target, name, folder, replies) for name, folder in drafters.items()
+    return {
+        **kept.texts,
+        "scores": kept.scores,
+        "tokens_a_round": {
+            name: acceptance(target, name, folder, kept.replies)
+            for name, folder in drafters.items()
+        },
     }
-    return report
 
 
 def main() -> None:
@@ -285,13 +316,14 @@ def main() -> None:
     options.add_argument("--wheels", type=Path, required=True)
     options.add_argument("--model", type=Path, required=True)
     options.add_argument("--drafters", type=Path, nargs="*", default=[])
+    options.add_argument("--answers", type=Path, required=True, help="kept for the next run")
     options.add_argument("--out", type=Path, required=True, help="the JSON to write")
-    options.add_argument("--windows", type=int, default=24, help="of 512 tokens")
-    options.add_argument("--tasks", type=int, default=60, help="scored ones of each kind")
-    options.add_argument("--drafted", type=int, default=10, help="replies a drafter is tried on")
+    options.add_argument("--windows", type=int, default=12, help="of 512 tokens")
+    options.add_argument("--tasks", type=int, default=30, help="scored ones of each kind")
+    options.add_argument("--drafted", type=int, default=6, help="replies a drafter is tried on")
     given = options.parse_args()
     began = time.monotonic()
-    report = evaluate(given, collect(given.wheels))
+    report = evaluate(given)
     report["seconds"] = round(time.monotonic() - began)
     given.out.write_text(json.dumps(report, indent=1) + "\n", "utf-8")
 

@@ -82,9 +82,10 @@ def recurrent_delta(
     outputs = []
     for t in range(q.shape[1]):
         state = state * log_decay[:, t, :, None, None].exp()
-        error = v[:, t] - torch.einsum("bhkv,bhk->bhv", state, k[:, t])
-        state = state + torch.einsum("bhk,bhv->bhkv", k[:, t], error * beta[:, t, :, None])
-        outputs.append(torch.einsum("bhkv,bhk->bhv", state, q[:, t]))
+        key = k[:, t, :, None]
+        error = (v[:, t, :, None] - key @ state) * beta[:, t, :, None, None]
+        state = state + key.mT * error
+        outputs.append((q[:, t, :, None] @ state)[:, :, 0])
     return torch.stack(outputs, 1), state
 
 
@@ -98,7 +99,7 @@ class ChunkStates(torch.autograd.Function):
     """
 
     @staticmethod
-    def forward(  # type: ignore[override]
+    def forward(
         context: Any, lower: Tensor, v: Tensor, k: Tensor, k_out: Tensor, decay: Tensor, state: Any
     ) -> tuple[Tensor, Tensor, Tensor]:
         eye = torch.eye(lower.shape[-1], dtype=lower.dtype).expand(lower.shape)
@@ -305,13 +306,13 @@ class Layer(nn.Module):
             return attention_layer(self, x, cache)
         if cache is None:
             *heads, gate = project(self, x)
-            *inputs, q, scores = chunk_inputs(*heads, torch.bfloat16)
+            *inputs, q, scores = chunk_inputs(*heads, dtype=torch.bfloat16)
             state = inputs[0].new_zeros(inputs[0].shape[1], inputs[2].shape[-1], q.shape[-1])
             states, values, _ = ChunkStates.apply(*inputs, state)
             return after_states(self, x, q, states, scores, values, gate)
         *heads, gate, cache[0] = self.linear_attn.project(self.input_layernorm(x), cache[0])
         rule = recurrent_delta if x.shape[1] <= RECURRENT_UP_TO else chunked_delta
-        y, cache[1] = rule(*heads, cache[1])
+        y, cache[1] = rule(*heads, state=cache[1])
         return feed_forward(self, x + self.linear_attn.finish(y, gate))
 
 

@@ -9,6 +9,8 @@ import torch
 from torch import Tensor, nn
 
 NEWTON_SCHULZ = (3.4445, -4.7750, 2.0315)
+# AdamW's rates in proportion to Muon's, for embedding tables and for norms and the like.
+TABLE_RATE, REST_RATE = 0.2, 0.15
 
 
 def orthogonal(x: Tensor) -> Tensor:
@@ -30,7 +32,7 @@ class Muon(torch.optim.Optimizer):
         super().__init__(weights, {"lr": rate, "momentum": 0.95, "decay": 0.01})
 
     @torch.no_grad()
-    def step(self, closure: Any = None) -> None:  # type: ignore[override]
+    def step(self, closure: Any = None) -> None:
         for group in self.param_groups:
             alike: dict[tuple[int, ...], list[tuple[Tensor, Tensor]]] = defaultdict(list)
             for weight in group["params"]:
@@ -60,8 +62,11 @@ class Optimizer:
         matrices = [w for w in matrices if not any(w is table for table in tables)]
         self._rest = [w for _, w in named if id(w) not in taken and w not in set(tables)]
         self._tables = tables
-        groups = [{"params": group, "lr": r} for group, r in ((tables, 0.2), (self._rest, 0.15))]
-        groups = [dict(group, lr=group["lr"] * rate) for group in groups if group["params"]]
+        groups: list[dict[str, Any]] = [
+            {"params": group, "lr": rate * part}
+            for group, part in ((tables, TABLE_RATE), (self._rest, REST_RATE))
+            if group
+        ]
         adam = torch.optim.AdamW(groups, betas=(0.9, 0.95), weight_decay=0.0)
         self._parts: list[torch.optim.Optimizer] = [Muon(matrices, rate), adam]
         self._rates = [(g, g["lr"]) for part in self._parts for g in part.param_groups]

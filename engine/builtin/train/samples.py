@@ -138,12 +138,11 @@ def samples(kind: str, sources: list[Source], renderer: Renderer, seed: int) -> 
                     yield renderer.fill(*made)
         elif kind == "tool":
             for _ in range(6):
-                messages, tools = tool_chat(source, rng)
-                yield renderer.chat(messages, tools)
+                yield renderer.chat(*tool_chat(source, rng))
         else:
             make = {"edit": edit, "write": write}[kind]
             found = functions(source)
             rng.shuffle(found)
             for text, node in found[:16]:
-                if messages := make(text, node, rng):
-                    yield renderer.chat(messages)
+                if asked := make(text, node, rng):
+                    yield renderer.chat(asked)

@@ -28,7 +28,7 @@ def loss_of(target: model.Target, hidden: Tensor, labels: Tensor, weights: Tenso
     return (each * weights.flatten()).sum() / weights.sum()
 
 
-def save(path: Path, content: dict[str, Any]) -> None:
+def save(path: Path, content: Any) -> None:
     """Replace `path` in one step, so that a kill leaves the old or the new file."""
     unfinished = path.with_suffix(".unfinished")
     torch.save(content, unfinished)
