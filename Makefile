@@ -12,9 +12,10 @@ PYTHONS := $(PYTHON) python3.13 python3.12 python3.11 python3.14 python3
 INSTALLED := $(VENV)/.installed
 INSTALLED_DEV := $(VENV)/.installed-dev
 INSTALLED_CLIENTS := $(VENV)/.installed-clients
+INSTALLED_TRAIN := $(VENV)/.installed-train
 
 .DEFAULT_GOAL := help
-.PHONY: help venv serve test test-all test-clients test-metal lint check bench builtin-model clean
+.PHONY: help venv serve test test-all test-clients test-metal lint check bench builtin-model builtin-check clean
 
 help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -46,7 +47,10 @@ check: lint test ## what CI runs before the slow tests
 bench: $(INSTALLED) ## decode speed: target-only, speculative and mlx_lm side by side
 	$(BIN)/pillion bench decode
 
-builtin-model: $(INSTALLED) ## check the packaged model against its SHA256SUMS, print sizes
+builtin-model: $(INSTALLED_TRAIN) ## train the packaged pair again: hours, goes on where it stopped
+	$(BIN)/python -m engine.builtin.train --work build/builtin-model
+
+builtin-check: $(INSTALLED) ## check the packaged model against its SHA256SUMS, print sizes
 	$(BIN)/python -m engine.builtin
 
 clean: ## remove .venv, caches and build output
@@ -67,6 +71,11 @@ $(INSTALLED_CLIENTS): $(VENV)/.created pyproject.toml
 	@echo "installing Pillion, its development tools and real clients into $(VENV)"
 	@$(PIP) install --quiet --editable '.[dev,clients]'
 	@touch $(INSTALLED) $(INSTALLED_DEV) $@
+
+$(INSTALLED_TRAIN): $(VENV)/.created pyproject.toml
+	@echo "installing Pillion and what its model is trained with into $(VENV): about 1 GB more"
+	@$(PIP) install --quiet --editable '.[train]'
+	@touch $(INSTALLED) $@
 
 # An environment that works is kept, so an interrupted install goes on where it stopped.
 $(VENV)/.created:

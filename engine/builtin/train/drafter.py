@@ -197,6 +197,7 @@ def main() -> None:
     options.add_argument("--target", type=Path, required=True, help="the target's checkpoint")
     options.add_argument("--data", type=Path, required=True)
     options.add_argument("--out", type=Path, required=True, help="a folder for checkpoints")
+    options.add_argument("--start", type=Path, help="a checkpoint for version 1 to begin from")
     options.add_argument("--continuations", type=int, default=1536)
     options.add_argument("--steps", type=int, nargs=2, default=(700, 400), help="of each version")
     options.add_argument("--rate", type=float, default=0.02)
@@ -210,6 +211,8 @@ def main() -> None:
     first = Drafter(FIRST)
     # The target's own scale, made smaller: its head would turn rows of size one into huge logits.
     first.norm.weight.data = target.norm.weight.data * FIRST_NORM
+    if given.start:
+        first.load_state_dict(torch.load(given.start, weights_only=True)["weights"])
     train(first, target, known, given.out / "dflash.pt", given.steps[0], given.rate)
     second = Drafter(SECOND)
     second.load_state_dict(first.state_dict(), strict=False)
