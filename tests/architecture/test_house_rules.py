@@ -90,8 +90,12 @@ def unexplained(source: str) -> list[str]:
             continue
         coded = found[2] or found[3]
         behind = token.string[found.end() :].strip(" #:-")
-        above = lines[token.start[0] - 2].strip() if token.start[0] > 1 else ""
-        if not coded or not (re.search(r"\w", behind) or above.startswith("#")):
+        # One reason may stand above a run of such lines.
+        above = token.start[0] - 2
+        while above >= 0 and lines[above].endswith(token.string):
+            above -= 1
+        explained = re.search(r"\w", behind) or lines[above].lstrip().startswith("#")
+        if not coded or not explained:
             wrong.append(f"{token.start[0]}: {token.string}")
     return wrong
 
@@ -127,7 +131,7 @@ def undocumented(tree: ast.Module, known: set[str]) -> list[str]:
 
     A function needs none where it is at most three lines, a method besides where it implements one
     of that name that a protocol or base class documents (`known`), a class where it has only
-    fields.
+    fields, and a program's `main` none beside the module's.
     """
     wrong = []
 
@@ -139,7 +143,11 @@ def undocumented(tree: ast.Module, known: set[str]) -> list[str]:
                     wrong.append(f"{node.lineno}: class {node.name}")
                 visit(node.body, True)
             elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-                if node.name.startswith("_") or ast.get_docstring(node) is not None:
+                if (
+                    node.name.startswith("_")
+                    or node.name == "main"
+                    or ast.get_docstring(node) is not None
+                ):
                     continue
                 assert node.end_lineno is not None
                 lines = node.end_lineno - node.body[0].lineno + 1
@@ -165,7 +173,7 @@ def documented_methods() -> set[str]:
 def dangling(path: Path) -> list[str]:
     """Documents named in the code that a reader of this repository does not have."""
     named = re.findall(r"\bDESIGN\b|\b[\w-]+\.md\b", text(path))
-    here = {found.name for folder in (ROOT, (ROOT / path).parent) for found in folder.glob("*.md")}
+    here = {found.name for found in (*ROOT.glob("*.md"), *files(*PACKAGES, suffixes=(".md",)))}
     return [name for name in named if name not in here]
 
 
@@ -247,6 +255,7 @@ def test_the_reason_rules_bite() -> None:
     assert unexplained(f"x = 1  {bare}\n")
     assert unexplained(f"x = 1  {coded}\n")
     assert unexplained(f"x = 1  {coded}  # the URL cannot be broken\n") == []
+    assert unexplained(f"# Why.\nx = 1  {coded}\ny = 1  {coded}\n") == []
     assert silent_skips(ast.parse("@pytest.mark.skip\ndef f(): pass"))
     assert silent_skips(ast.parse("@pytest.mark.skipif(True)\ndef f(): pass"))
     assert silent_skips(ast.parse("def f(): pytest.skip()"))
