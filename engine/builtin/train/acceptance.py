@@ -56,15 +56,17 @@ class Count:
         return round(self.tokens / self.rounds, 3) if self.rounds else None
 
 
-def replay(target: Target, model: DFlashModel | None, reply: Reply, noise_seed: int) -> Count:
-    """Rounds of `reply` under a drafter bound to `target`, or under copying when `model` is None.
+def replay(
+    target: Target | None, model: DFlashModel | None, reply: Reply, noise_seed: int
+) -> Count:
+    """Rounds of `reply` under a drafter bound to `target`, or under copying without either.
 
     noise_seed: the reply's own seed makes the drafter share the verifier's noise.
     """
     text = [*reply.prompt, *reply.tokens]
     drafter: CopyDrafter | DFlashDrafter = CopyDrafter()
     hidden: mx.array | None = None
-    if model is not None:
+    if target is not None and model is not None:
         drafter = DFlashDrafter(
             model,
             embed=target.embed,

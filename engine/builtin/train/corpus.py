@@ -95,6 +95,7 @@ class NearCopies:
 
 
 def stdlib() -> Iterator[Source]:
+    """The standard library of the running Python, in the order of its paths."""
     root = Path(sysconfig.get_paths()["stdlib"])
     for path in sorted(root.rglob("*.py")):
         name = path.relative_to(root)
@@ -108,6 +109,7 @@ def stdlib() -> Iterator[Source]:
 
 
 def wheel(path: Path) -> Iterator[Source]:
+    """The Python files of a wheel, in the order of their names."""
     with zipfile.ZipFile(path) as archive:
         for name in sorted(archive.namelist()):
             if name.endswith(".py") and not SKIPPED & set(name.split("/")):
@@ -120,6 +122,7 @@ def wheel(path: Path) -> Iterator[Source]:
 
 
 def wheel_of(folder: Path, requirement: str) -> Path:
+    """The wheel of ``name==version`` in `folder`. Raises FileNotFoundError naming it."""
     name, version = requirement.split("==")
     pattern = re.compile(rf"{re.sub(r'[-_.]+', '[-_.]+', name)}-{re.escape(version)}-", re.I)
     for path in sorted(folder.glob("*.whl")):

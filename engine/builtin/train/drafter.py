@@ -96,6 +96,7 @@ class Lessons:
 
 @torch.no_grad()
 def lessons(target: Target, texts: Tensor, taps: tuple[int, ...]) -> Lessons:
+    """What `target` makes of `texts`, a few at a time."""
     parts = []
     for some in texts.split(8):
         with torch.autocast("cpu", torch.bfloat16):
@@ -186,6 +187,7 @@ def train(
 
 
 def load_drafter(path: Path) -> Drafter:
+    """The drafter of a checkpoint that `train` saved."""
     content = torch.load(path, weights_only=True)
     drafter = Drafter(DrafterShape(**content["shape"]))
     drafter.load_state_dict(content["weights"])

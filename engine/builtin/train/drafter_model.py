@@ -45,6 +45,8 @@ SECOND = DrafterShape(conv_kernel_size=2, conv_group_size=16, selector_rank=24, 
 
 
 class BlockAttention(nn.Module):
+    """Rows of many blocks attend to their context and to their own block."""
+
     def __init__(self, shape: DrafterShape) -> None:
         super().__init__()
         self.shape = shape
@@ -57,6 +59,7 @@ class BlockAttention(nn.Module):
         self.q_norm, self.k_norm = (RMSNorm(dim, shape.rms_norm_eps) for _ in range(2))
 
     def keys_and_values(self, x: Tensor, positions: Tensor) -> tuple[Tensor, Tensor]:
+        """Of x [B, L, H] at positions [L] or [B, L]: [B, heads, L, d] each, heads repeated."""
         rows, length, _ = x.shape
         dim, theta = self.shape.head_dim, self.shape.rope_theta
         keys = self.k_norm(self.k_proj(x).view(rows, length, -1, dim)).transpose(1, 2)
@@ -122,6 +125,8 @@ class GroupedDynamicConv(nn.Module):
 
 
 class DrafterLayer(nn.Module):
+    """Attention and SwiGLU; in version 2 each stands between two convolutions."""
+
     def __init__(self, shape: DrafterShape) -> None:
         super().__init__()
         self.self_attn = BlockAttention(shape)
@@ -163,6 +168,8 @@ class CandidateSelector(nn.Module):
 
 
 class Drafter(nn.Module):
+    """The whole stack; it borrows the embedding and the head of its target."""
+
     def __init__(self, shape: DrafterShape) -> None:
         super().__init__()
         self.shape = shape

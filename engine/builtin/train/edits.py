@@ -60,6 +60,7 @@ def invented_name(rng: random.Random) -> str:
 
 
 def names_in(node: ast.FunctionDef, text: str) -> list[str]:
+    """Names in a function that occur more than once and are not built in, sorted."""
     arguments = node.args
     every = [*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs]
     names = {argument.arg for argument in every} | {node.name}
@@ -87,6 +88,7 @@ RENAMES = (
 
 
 def rename(text: str, node: ast.FunctionDef, rng: random.Random) -> tuple[str, str, str] | None:
+    """Rename one name in a function: instruction, before, after; None if it has none."""
     names = names_in(node, text)
     if not names:
         return None
@@ -99,6 +101,7 @@ def rename(text: str, node: ast.FunctionDef, rng: random.Random) -> tuple[str, s
 
 
 def without_docstring(text: str, node: ast.FunctionDef) -> str | None:
+    """The function without its docstring; None if it has none, or nothing else."""
     first = node.body[0]
     if ast.get_docstring(node) is None or len(node.body) < 2 or first.end_lineno is None:
         return None
@@ -114,6 +117,7 @@ def add_decorator(text: str, node: ast.FunctionDef, rng: random.Random) -> tuple
 
 
 def add_return_type(text: str, node: ast.FunctionDef, rng: random.Random) -> Any:
+    """Annotate what a function returns."""
     if node.returns is not None or not (found := re.search(r"\)\s*:\s*(#.*)?\n", text)):
         return None
     kind = rng.choice(("None", "str", "int", "bool", "list[str]", "dict", invented_name(rng)))
@@ -138,6 +142,7 @@ def write_docstring(text: str, node: ast.FunctionDef, rng: random.Random) -> Any
 
 
 def replace_string(text: str, node: ast.FunctionDef, rng: random.Random) -> Any:
+    """Put other words into a string literal."""
     strings = re.findall(r"(['\"])([\w .-]{2,24})\1", text)
     if not strings:
         return None
@@ -149,6 +154,7 @@ def replace_string(text: str, node: ast.FunctionDef, rng: random.Random) -> Any:
 
 
 def add_parameter(text: str, node: ast.FunctionDef, rng: random.Random) -> Any:
+    """Add a last parameter with a default."""
     arguments = node.args
     if arguments.vararg or arguments.kwarg or arguments.kwonlyargs or not arguments.args:
         return None
@@ -186,6 +192,7 @@ EDITS: tuple[tuple[Edit, float], ...] = (
 
 
 def edit(text: str, node: ast.FunctionDef, rng: random.Random) -> list[Message] | None:
+    """A chat that asks for one random edit; None if that one does not fit this function."""
     kinds, weights = zip(*EDITS, strict=True)
     made = rng.choices(kinds, weights)[0](text, node, rng)
     if not made:

@@ -25,6 +25,7 @@ from engine import (
     Failed,
     Finished,
     GenerateRequest,
+    RenderedPrompt,
     Sampling,
     engine_client,
     error_of,
@@ -83,6 +84,7 @@ def loss_and_accuracy(model: nn.Module, rows: Sequence[list[int]]) -> tuple[floa
 
 
 def windows(sources: list[Source], encode: Callable[[str], list[int]], count: int) -> list[Any]:
+    """The first `count` windows of WINDOW + 1 ids of all texts, shuffled the same way each time."""
     rows = []
     for source in sources:
         ids = encode(source.text)
@@ -97,6 +99,7 @@ def parse_call(text: str) -> tuple[str, dict[str, str]] | None:
 
 
 def tool_task(source: Source, rng: random.Random) -> Task | None:
+    """One tool call."""
     messages, tools = tool_chat(source, rng)
     last = messages[-1]
     if "tool_calls" not in last:
@@ -132,6 +135,7 @@ OPEN_ENDED = ("rename", "write_docstring", "unchanged")
 
 
 def changing(regime: str, made: tuple[str, str, str]) -> Task:
+    """A task that is right when the changed code is exactly as it should be."""
     instruction, before, after = made
     message = {"role": "user", "content": change(instruction, before)}
 
@@ -142,6 +146,7 @@ def changing(regime: str, made: tuple[str, str, str]) -> Task:
 
 
 def fill_task(source: Source, rng: random.Random) -> Task | None:
+    """The rest of a line, with what follows it known."""
     made = cut(source.text, rng)
     if not made or "\n" in made[1] or not made[2].startswith("\n") or not made[1].strip():
         return None
@@ -154,13 +159,19 @@ def fill_task(source: Source, rng: random.Random) -> Task | None:
 
 
 def code_task(source: Source, rng: random.Random) -> Task:
+    """Sixteen lines of a file, to be continued as plain text."""
     lines = source.text.split("\n")
     start = rng.randrange(max(1, len(lines) - 30))
     text = "\n".join(lines[start : start + 16]) + "\n"
-    return Task("code", lambda client: client.fill_in_middle(text, ""), 64, lambda _: {})
+
+    async def render(client: EngineClient) -> RenderedPrompt:
+        return RenderedPrompt(tokens=tuple(await client.encode(text)))
+
+    return Task("code", render, 64, lambda _: {})
 
 
 def chat_task(source: Source, rng: random.Random) -> Task | None:
+    """A function to write or to explain; nobody judges the reply."""
     found = functions(source)
     messages = write(*rng.choice(found), rng) if found else None
     if not messages:
@@ -193,6 +204,7 @@ def tasks(regime: str, sources: list[Source], count: int) -> Iterator[Task]:
 async def answer(
     client: EngineClient, task: Task, sampling: Sampling, seed: int
 ) -> tuple[Reply, str]:
+    """The reply to a task and its text."""
     prompt = await task.render(client)
     request = GenerateRequest(
         id=client.new_id(),
@@ -278,6 +290,7 @@ def acceptance(
 
 
 def evaluate(given: argparse.Namespace) -> dict[str, Any]:
+    """The report of one target and its drafters."""
     options = EngineOptions(model=str(given.model.resolve()), draft="copy", audit=False)
     loaded = load(options, lambda *_: None)
     # Decoding takes long and tells the same whatever the drafters, so what it gave is kept.

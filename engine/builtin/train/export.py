@@ -25,6 +25,7 @@ KEPT_PRECISE = ("A_log",)
 
 
 def target_config(shape: TargetShape) -> dict[str, Any]:
+    """config.json of the target, as mlx-lm reads it."""
     text = asdict(shape)
     rope = {
         "rope_type": "default",
@@ -52,6 +53,7 @@ def target_config(shape: TargetShape) -> dict[str, Any]:
 
 
 def drafter_config(shape: DrafterShape) -> dict[str, Any]:
+    """config.json of a drafter, with the published keys."""
     second = shape.selector_rank > 0
     values = asdict(shape)
     nested = {"block_size", "mask_token_id", "target_layer_ids"}
@@ -73,6 +75,7 @@ def drafter_config(shape: DrafterShape) -> dict[str, Any]:
 
 
 def write(folder: Path, config: dict[str, Any], weights: dict[str, torch.Tensor]) -> None:
+    """Write config.json and model.safetensors into `folder`."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "config.json").write_text(json.dumps(config, indent=1) + "\n", "utf-8")
     save_file(

@@ -45,6 +45,8 @@ class TargetShape:
 
 
 class RMSNorm(nn.Module):
+    """Plain weights, computed in float32."""
+
     def __init__(self, width: int, eps: float = 1e-6) -> None:
         super().__init__()
         self.weight = nn.Parameter(torch.ones(width))
@@ -117,6 +119,7 @@ class ChunkStates(torch.autograd.Function):
 
     @staticmethod
     def backward(context: Any, *grads: Any) -> Any:
+        """Gradients of all inputs but the first state."""
         inverse, v, k, keys, k_out, decay, states, values = context.saved_tensors
         d_states, d_values = grads[0], grads[1].clone()
         d_after = torch.empty_like(states)
@@ -197,6 +200,8 @@ def chunked_delta(
 
 
 class GatedDeltaNet(nn.Module):
+    """The recurrent mixer: projections, a short causal convolution, the gated delta rule."""
+
     def __init__(self, shape: TargetShape) -> None:
         super().__init__()
         self.key_heads, self.value_heads = shape.linear_num_key_heads, shape.linear_num_value_heads
@@ -244,6 +249,8 @@ class GatedDeltaNet(nn.Module):
 
 
 class Attention(nn.Module):
+    """Attention with an output gate and partly rotated heads."""
+
     def __init__(self, shape: TargetShape) -> None:
         super().__init__()
         self.shape = shape
@@ -279,6 +286,8 @@ class Attention(nn.Module):
 
 
 class SwiGLU(nn.Module):
+    """The feed-forward part."""
+
     def __init__(self, width: int, inner: int) -> None:
         super().__init__()
         self.gate_proj, self.up_proj = linear(width, inner), linear(width, inner)
@@ -289,6 +298,8 @@ class SwiGLU(nn.Module):
 
 
 class Layer(nn.Module):
+    """One mixer, recurrent or attention, and a feed-forward part, each behind a norm."""
+
     def __init__(self, shape: TargetShape, recurrent: bool) -> None:
         super().__init__()
         self.recurrent = recurrent
@@ -305,14 +316,15 @@ class Layer(nn.Module):
         if not self.recurrent:
             return attention_layer(self, x, cache)
         if cache is None:
-            *heads, gate = project(self, x)
-            *inputs, q, scores = chunk_inputs(*heads, dtype=torch.bfloat16)
+            q, k, v, log_decay, beta, gate = project(self, x)
+            *inputs, q, scores = chunk_inputs(q, k, v, log_decay, beta, torch.bfloat16)
             state = inputs[0].new_zeros(inputs[0].shape[1], inputs[2].shape[-1], q.shape[-1])
             states, values, _ = ChunkStates.apply(*inputs, state)
             return after_states(self, x, q, states, scores, values, gate)
-        *heads, gate, cache[0] = self.linear_attn.project(self.input_layernorm(x), cache[0])
+        normed = self.input_layernorm(x)
+        q, k, v, log_decay, beta, gate, cache[0] = self.linear_attn.project(normed, cache[0])
         rule = recurrent_delta if x.shape[1] <= RECURRENT_UP_TO else chunked_delta
-        y, cache[1] = rule(*heads, state=cache[1])
+        y, cache[1] = rule(q, k, v, log_decay, beta, cache[1])
         return feed_forward(self, x + self.linear_attn.finish(y, gate))
 
 

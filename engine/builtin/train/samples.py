@@ -69,6 +69,7 @@ class Renderer:
         )
 
     def plain(self, source: Source, rng: random.Random) -> Sample:
+        """A whole file; half of them say their name first, as in a repository."""
         name = source.name.rsplit("/", 1)[-1]
         head = f"<|file_sep|>{name}\n" if rng.random() < 0.5 else ""
         ids = self.encode(f"{head}{source.text}{END}")

@@ -149,6 +149,7 @@ def identifier(source: Source, rng: random.Random) -> str:
 
 
 def command(source: Source, rng: random.Random) -> str:
+    """A shell command with a path or a name of the file in it."""
     path, name = path_of(source, rng), identifier(source, rng).split(" ")[-1]
     return rng.choice(
         (
@@ -171,6 +172,7 @@ def command(source: Source, rng: random.Random) -> str:
 
 
 def arguments_of(action: str, source: Source, rng: random.Random) -> tuple[str, ...]:
+    """Values for the arguments of a tool for `action`, in their order."""
     path = path_of(source, rng)
     if action in ("read", "delete"):
         return (path,)

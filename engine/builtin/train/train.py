@@ -36,6 +36,7 @@ def save(path: Path, content: Any) -> None:
 
 
 def load_target(path: Path) -> model.Target:
+    """The target of a checkpoint that `train` saved."""
     content = torch.load(path, weights_only=True)
     target = model.Target(model.TargetShape(**content["shape"]))
     target.load_state_dict(content["weights"])
@@ -43,6 +44,7 @@ def load_target(path: Path) -> model.Target:
 
 
 def train(given: argparse.Namespace) -> None:
+    """Run or go on with what the command line asks for."""
     torch.manual_seed(0)
     torch.set_num_threads(1)
     loss = loss_of

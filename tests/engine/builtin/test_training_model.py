@@ -11,35 +11,24 @@ import numpy as np
 import pytest
 
 from engine.builtin import TARGET
+from engine.builtin.train.dataset import KINDS, LENGTH
 from engine.drafters.dflash_config import DFlashConfig
 
-torch = pytest.importorskip(
-    "torch", reason="the recipe's own tests need its extra: pip install -e '.[train]'"
-)
+NEEDED = "the recipe's own tests need its extra: pip install -e '.[train]'"
+torch = pytest.importorskip("torch", reason=NEEDED)
+training = pytest.importorskip("engine.builtin.train.train", reason=NEEDED)
+drafting = pytest.importorskip("engine.builtin.train.drafter", reason=NEEDED)
+drafters = pytest.importorskip("engine.builtin.train.drafter_model", reason=NEEDED)
+exporting = pytest.importorskip("engine.builtin.train.export", reason=NEEDED)
+models = pytest.importorskip("engine.builtin.train.model", reason=NEEDED)
 
-from engine.builtin.train import train as training  # noqa: E402 (needs torch)
-from engine.builtin.train.dataset import KINDS, LENGTH  # noqa: E402
-from engine.builtin.train.drafter import lessons, slot_loss  # noqa: E402
-from engine.builtin.train.drafter_model import FIRST, SECOND, Drafter, DrafterShape  # noqa: E402
-from engine.builtin.train.export import (  # noqa: E402
-    drafter_config,
-    export_target,
-    largest_difference,
-)
-from engine.builtin.train.model import (  # noqa: E402
-    Target,
-    TargetShape,
-    chunked_delta,
-    recurrent_delta,
-)
-
-SMALL = TargetShape(hidden_size=64, intermediate_size=64, num_hidden_layers=4)
+SMALL = models.TargetShape(hidden_size=64, intermediate_size=64, num_hidden_layers=4)
 
 
 @pytest.fixture
 def target() -> Any:
     torch.manual_seed(0)
-    return Target(SMALL).requires_grad_(False)
+    return models.Target(SMALL).requires_grad_(False)
 
 
 def delta_inputs(length: int) -> list[Any]:
@@ -53,7 +42,7 @@ def delta_inputs(length: int) -> list[Any]:
 @pytest.mark.parametrize("length", [1, 63, 64, 200])
 def test_the_chunked_rule_is_the_recurrence(length: int) -> None:
     results = []
-    for rule in (recurrent_delta, lambda *x: chunked_delta(*x, dtype=torch.float32)):
+    for rule in (models.recurrent_delta, lambda *x: models.chunked_delta(*x, dtype=torch.float32)):
         inputs = delta_inputs(length)
         out, state = rule(*inputs)
         (out * torch.linspace(-1, 1, out.numel()).view(out.shape)).sum().backward()
@@ -64,9 +53,11 @@ def test_the_chunked_rule_is_the_recurrence(length: int) -> None:
 
 def test_a_state_is_carried_between_chunked_calls() -> None:
     inputs = [x.detach() for x in delta_inputs(192)]
-    whole, last = chunked_delta(*inputs, dtype=torch.float32)
-    _, state = chunked_delta(*(x[:, :128] for x in inputs), dtype=torch.float32)
-    rest, end = chunked_delta(*(x[:, 128:] for x in inputs), state=state, dtype=torch.float32)
+    whole, last = models.chunked_delta(*inputs, dtype=torch.float32)
+    _, state = models.chunked_delta(*(x[:, :128] for x in inputs), dtype=torch.float32)
+    rest, end = models.chunked_delta(
+        *(x[:, 128:] for x in inputs), state=state, dtype=torch.float32
+    )
     torch.testing.assert_close(rest, whole[:, 128:], atol=1e-5, rtol=1e-5)
     torch.testing.assert_close(end, last, atol=1e-5, rtol=1e-5)
 
@@ -76,19 +67,20 @@ def test_decoding_step_by_step_is_the_training_forward(target: Any) -> None:
     whole, _ = target(ids)
     cache = target.empty_cache()
     steps = torch.cat([target(ids[:, i : i + 8], cache)[0] for i in range(0, 128, 8)], 1)
-    torch.testing.assert_close(steps, whole, atol=0.05, rtol=0.05)
+    # The training forward multiplies in bfloat16, so single elements are off by more.
+    assert (steps - whole).norm() < 0.03 * whole.norm()
 
 
 def test_the_export_computes_the_same(target: Any, tmp_path: Path) -> None:
     ids = [31 * i % 4096 for i in range(40)]
-    export_target(target, tmp_path, TARGET, torch.float32)
-    assert largest_difference(target, tmp_path, ids) < 1e-3
+    exporting.export_target(target, tmp_path, TARGET, torch.float32)
+    assert exporting.largest_difference(target, tmp_path, ids) < 1e-3
 
 
-@pytest.mark.parametrize("shape", [FIRST, SECOND])
-def test_a_drafter_has_the_published_tensors(shape: DrafterShape, tmp_path: Path) -> None:
-    drafter = Drafter(shape)
-    config = json.loads(json.dumps(drafter_config(shape)))
+@pytest.mark.parametrize("shape", [drafters.FIRST, drafters.SECOND])
+def test_a_drafter_has_the_published_tensors(shape: Any, tmp_path: Path) -> None:
+    drafter = drafters.Drafter(shape)
+    config = json.loads(json.dumps(exporting.drafter_config(shape)))
     parsed = DFlashConfig.parse(config, tmp_path / "config.json")
     ours = {name: tuple(weight.shape) for name, weight in drafter.state_dict().items()}
     assert ours == parsed.tensor_shapes()
@@ -97,16 +89,16 @@ def test_a_drafter_has_the_published_tensors(shape: DrafterShape, tmp_path: Path
 
 def test_the_second_drafter_starts_as_the_first(target: Any) -> None:
     sizes = {"hidden_size": 64, "num_target_layers": 4, "target_layer_ids": (0, 3)}
-    first = Drafter(DrafterShape(**sizes))
+    first = drafters.Drafter(drafters.DrafterShape(**sizes))
     shape = {**sizes, "conv_kernel_size": 2, "conv_group_size": 16, "selector_rank": 4}
-    second = Drafter(DrafterShape(**shape, selector_top_k=4))
+    second = drafters.Drafter(drafters.DrafterShape(**shape, selector_top_k=4))
     second.load_state_dict(first.state_dict(), strict=False)
     for layer in second.layers:
         for conv in (layer.attention_conv, layer.mlp_conv):
             conv.kernel_projection.weight.data.zero_()
-    seen = lessons(target, torch.arange(64)[None] * 31 % 4096, (0, 3))
+    seen = drafting.lessons(target, torch.arange(64)[None] * 31 % 4096, (0, 3))
     anchors = torch.tensor([[20, 40]])
-    losses = [slot_loss(drafter, target, seen, anchors)[0] for drafter in (first, second)]
+    losses = [drafting.slot_loss(drafter, target, seen, anchors)[0] for drafter in (first, second)]
     torch.testing.assert_close(losses[0], losses[1], atol=0.02, rtol=0.01)
 
 
