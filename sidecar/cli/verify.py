@@ -4,22 +4,33 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import dataclasses
+import functools
+import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
+import msgspec
 import typer
 from msgspec import Struct
 
-from engine import EngineClient, EngineStatus, engine_client
+from engine import (
+    EngineClient,
+    EngineOptions,
+    EngineStatus,
+    engine_client,
+    known_drafters,
+    random_drafter,
+)
 from sidecar.cli.in_process import started
 from sidecar.cli.report import check_writable, report_console, write_report
 from sidecar.cli.terminal import describe_exactness, note, say_error
 from sidecar.config import load_config
 from sidecar.jobs.coding_prompts import PROMPTS
 from sidecar.jobs.disturbance import Disturbances
-from sidecar.jobs.verification import Pair, Verification, cases, hash_of
+from sidecar.jobs.verification import SWAPPED, Pair, Verification, cases, hash_of
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -27,6 +38,8 @@ if TYPE_CHECKING:
 # The run is sized to take about this long where --max-tokens does not say otherwise.
 _SECONDS = 300.0
 _FEWEST_TOKENS, _MOST_TOKENS = 8, 32
+
+ALL = "all"
 
 EXIT_EQUAL, EXIT_DIFFERENT, EXIT_UNPROVEN = 0, 1, 2
 
@@ -42,9 +55,27 @@ class Settings(Struct, frozen=True, kw_only=True):
     json: Path | None = None
 
 
+@dataclasses.dataclass(frozen=True)
+class Proof:
+    """One way to draft. client: makes the engine, when it is its turn. drafters: see
+    `GenerateRequest.drafters`."""
+
+    name: str
+    client: Callable[[], EngineClient]
+    drafters: tuple[str, ...] = ()
+
+
 def command(
     model: Annotated[
         str | None, typer.Option(help="Name, Hub id or folder. Default: the configured model.")
+    ] = None,
+    draft: Annotated[
+        str | None,
+        typer.Option(
+            help="auto, copy, a drafter's Hub id or folder, or all: every drafter that is known "
+            "for the model, then one that guesses at random, then drafters swapped in mid-reply, "
+            "each with all the pairs.",
+        ),
     ] = None,
     pairs: Annotated[int, typer.Option(min=1, help="How many requests to make twice.")] = 300,
     max_tokens: Annotated[
@@ -74,11 +105,14 @@ def command(
     penalties (temperature 0.7), with seed after seed. The model runs in this process, so stop a
     daemon that needs the memory.
 
+    The whole proof: `pillion verify --draft all --pairs 600`.
+
     Exit code 0: all equal. 1: a difference; its place and the top-2 margin there are printed.
     2: nothing was proven, because no draft was verified. 3: the engine failed.
     """
     check_writable(json)
-    options = load_config({"engine.model": model, "engine.fast": fast or None}).engine
+    flags = {"engine.model": model, "engine.fast": fast or None}
+    options = load_config(flags | {"engine.draft": None if draft == ALL else draft}).engine
     settings = Settings(
         pairs=pairs,
         max_tokens=max_tokens,
@@ -87,58 +121,106 @@ def command(
         seed=seed,
         json=json,
     )
-    client = engine_client(options)
-    raise typer.Exit(asyncio.run(prove(client, options.model, settings)))
+    with tempfile.TemporaryDirectory(prefix="pillion-verify-") as scratch:
+        proofs = [Proof(options.draft, lambda: engine_client(options))]
+        if draft == ALL:
+            proofs = every_proof(options, Path(scratch) / "random")
+        raise typer.Exit(asyncio.run(prove(proofs, options.model, settings)))
 
 
-async def prove(client: EngineClient, name: str, settings: Settings) -> int:
+def every_proof(options: EngineOptions, random: Path) -> list[Proof]:
+    """Each drafter known for the model, one that knows nothing, and all by turns. random: a folder
+    for the second."""
+
+    def known(draft: str) -> EngineClient:
+        return engine_client(msgspec.structs.replace(options, draft=draft))
+
+    def unknowing() -> EngineClient:
+        return known(str(random if random.is_dir() else random_drafter(options.model, random)))
+
+    drafts = known_drafters(options.model)
+    best = functools.partial(known, drafts[0]) if drafts else unknowing
+    return [
+        *(
+            Proof(Path(draft).name, functools.partial(known, draft), ("dflash",))
+            for draft in drafts
+        ),
+        Proof("random drafter", unknowing, ("dflash",)),
+        Proof("swapped in mid-reply", best, SWAPPED),
+    ]
+
+
+async def prove(proofs: Sequence[Proof], name: str, settings: Settings) -> int:
     """Run, print and write everything; the exit code."""
-    async with started(client, name) as client:
-        disturbances = Disturbances(client, settings.seed) if settings.chaos else None
-        wanted = cases(PROMPTS, settings.pairs, settings.seed)
-        verification = Verification(
-            client, max_tokens=settings.max_tokens or _FEWEST_TOKENS, disturbances=disturbances
-        )
-        if settings.max_tokens is None:
-            each = await verification.token_seconds(wanted[0])
-            affordable = int(_SECONDS / (2 * settings.pairs * each)) if each else _MOST_TOKENS
-            verification.max_tokens = max(_FEWEST_TOKENS, min(affordable, _MOST_TOKENS))
-        note(f"{settings.pairs} pairs, up to {verification.max_tokens} tokens a reply")
-        began = time.monotonic()
-        with _progress(settings.pairs) as advance:
-            pairs = await verification.run(wanted, advance)
-        seconds = time.monotonic() - began
-        # Asked last: an audit in idle time may have changed it meanwhile.
-        status = client.status()
-    figures = _figures(pairs, status, seconds)
-    if disturbances is not None:
-        figures["chaos"] = disturbances.tally
-    _print(pairs, figures, status, fast=settings.fast)
+    began, runs, pairs, verdicts = time.monotonic(), [], list[Pair](), []
+    for proof in proofs:
+        note(f"drafting: {proof.name}")
+        async with started(proof.client(), name) as client:
+            if settings.max_tokens is None:
+                tokens = await _affordable(client, settings.pairs * len(proofs), settings.seed)
+                settings = msgspec.structs.replace(settings, max_tokens=tokens)
+            note(f"{settings.pairs} pairs, up to {settings.max_tokens} tokens a reply")
+            made, figures = await _compare(proof, client, settings)
+            # Asked last: an audit in idle time may have changed it meanwhile.
+            status = client.status()
+        _print(made, figures, status, fast=settings.fast)
+        verdicts.append(_verdict(figures, status))
+        runs.append(figures)
+        pairs += made
+    total = dict(runs[0]) if len(runs) == 1 else _figures(pairs, time.monotonic() - began)
+    total |= {"model": status.model.id if status.model else "", "runs": runs}
     if settings.json is not None:
         write_report(
             settings.json,
-            figures,
+            total,
             exactness=status.exactness,
-            max_tokens=verification.max_tokens,
+            max_tokens=settings.max_tokens,
             seed=settings.seed,
             pairs=pairs,
         )
-    return _verdict(figures, status)
+    # A difference is worse than a proof that is missing.
+    return EXIT_DIFFERENT if EXIT_DIFFERENT in verdicts else max(verdicts)
 
 
-def _figures(pairs: Sequence[Pair], status: EngineStatus, seconds: float) -> dict[str, Any]:
-    rounds = sum(pair.rounds for pair in pairs)
+async def _affordable(client: EngineClient, pairs: int, seed: int) -> int:
+    """Tokens of a reply that so many pairs have the time for."""
+    (case,) = cases(PROMPTS, 1, seed)
+    each = await Verification(client, max_tokens=_FEWEST_TOKENS).token_seconds(case)
+    affordable = int(_SECONDS / (2 * pairs * each)) if each else _MOST_TOKENS
+    return max(_FEWEST_TOKENS, min(affordable, _MOST_TOKENS))
+
+
+async def _compare(
+    proof: Proof, client: EngineClient, settings: Settings
+) -> tuple[list[Pair], dict[str, Any]]:
+    disturbances = Disturbances(client, settings.seed) if settings.chaos else None
+    verification = Verification(
+        client,
+        max_tokens=settings.max_tokens or _FEWEST_TOKENS,
+        name=proof.name,
+        drafters=proof.drafters,
+        disturbances=disturbances,
+    )
+    began = time.monotonic()
+    with _progress(settings.pairs) as advance:
+        pairs = await verification.run(cases(PROMPTS, settings.pairs, settings.seed), advance)
+    figures = {"drafter": proof.name} | _figures(pairs, time.monotonic() - began)
+    if disturbances is not None:
+        figures["chaos"] = disturbances.tally
+    return pairs, figures
+
+
+def _figures(pairs: Sequence[Pair], seconds: float) -> dict[str, Any]:
     return {
         "pairs": len(pairs),
         "differences": sum(pair.difference is not None for pair in pairs),
-        "model": status.model.id if status.model else "",
         "exact": all(pair.exact for pair in pairs),
         "width": max(pair.width for pair in pairs),
         "accepted": sum(pair.accepted for pair in pairs),
         "rejected": sum(pair.rejected for pair in pairs),
         "tokens": sum(pair.tokens for pair in pairs),
         "tokens_per_round": _per_round(pairs),
-        "rounds": rounds,
+        "rounds": sum(pair.rounds for pair in pairs),
         "cached_tokens": sum(pair.cached_tokens for pair in pairs),
         "seconds": round(seconds, 1),
     }
@@ -166,15 +248,13 @@ def _verdict(figures: dict[str, Any], status: EngineStatus) -> int:
 def _print(
     pairs: Sequence[Pair], figures: dict[str, Any], status: EngineStatus, *, fast: bool
 ) -> None:
-    import msgspec
-
     console = report_console()
     console.print(_summary(pairs))
-    parted = [pair for pair in pairs if pair.difference is not None]
-    if parted:
+    if parted := [pair for pair in pairs if pair.difference is not None]:
         console.print(_differences(parted))
     console.print(
-        f"{figures['model']}: {figures['pairs']} pairs, {figures['differences']} differences, "
+        f"{status.model.id if status.model else ''}, {figures['drafter']}: "
+        f"{figures['pairs']} pairs, {figures['differences']} differences, "
         f"{figures['accepted']} drafts accepted, {figures['rejected']} rejected, "
         f"{figures['tokens_per_round']:.2f} tokens a round, {figures['seconds']:.0f} s",
         highlight=False,

@@ -23,6 +23,9 @@ SAMPLINGS = {
     ),
 }
 
+SWAPPED = ("dflash", "none", "copy", "dflash", "copy", "none", "none", "dflash", "dflash", "copy")
+"""Whose turn it is, round by round, in a reply whose drafter is swapped again and again."""
+
 
 class Case(Struct, frozen=True, kw_only=True):
     """One request to make twice. `seed` seeds the sampling and picks the prompt's variant."""
@@ -43,8 +46,10 @@ class Difference(Struct, frozen=True, kw_only=True):
 
 
 class Pair(Struct, frozen=True, kw_only=True):
-    """What one case came to. Hashes are SHA-256 over the token ids as little-endian uint32."""
+    """What one case came to. drafter: as the verification is called. Hashes are SHA-256 over the
+    token ids as little-endian uint32."""
 
+    drafter: str
     prompt: str
     regime: str
     sampling: str
@@ -73,17 +78,24 @@ def cases(prompts: Sequence[CodingPrompt], pairs: int, seed: int) -> list[Case]:
 
 
 class Verification:
-    """Runs cases, one after the other; with `disturbances`, other requests meanwhile."""
+    """Runs cases, one after the other; with `disturbances`, other requests meanwhile.
+
+    name: for the report. drafters: see `GenerateRequest.drafters`.
+    """
 
     def __init__(
         self,
         client: EngineClient,
         *,
         max_tokens: int,
+        name: str = "",
+        drafters: tuple[str, ...] = (),
         disturbances: Disturbances | None = None,
     ) -> None:
         self._client = client
         self.max_tokens = max_tokens
+        self._name = name
+        self._drafters = drafters
         self._disturbances = disturbances
 
     async def run(self, wanted: Sequence[Case], done: Callable[[Pair], None]) -> list[Pair]:
@@ -106,6 +118,7 @@ class Verification:
         if serial.accepted or serial.rejected:
             raise EngineError(f"{case.prompt.name}: drafts were verified with draft=false")
         return Pair(
+            drafter=self._name,
             prompt=case.prompt.name,
             regime=case.prompt.regime,
             sampling=case.sampling,
@@ -140,6 +153,7 @@ class Verification:
             sampling=SAMPLINGS[case.sampling],
             seed=case.seed,
             draft=draft,
+            drafters=self._drafters,
         )
 
     async def _reply(self, request: GenerateRequest) -> Finished:

@@ -7,9 +7,11 @@ from typing import Any
 
 import pytest
 
-from engine import EngineClient, EngineStatus, GenerateRequest, NotReady
+from engine import EngineClient, EngineOptions, EngineStatus, GenerateRequest, NotReady
 from engine.testing import FakeEngine
-from sidecar.cli.verify import Settings, prove
+from sidecar.cli import verify
+from sidecar.cli.verify import Proof, Settings, every_proof, prove
+from sidecar.jobs.verification import SWAPPED
 
 Reply = Callable[[GenerateRequest], str] | str
 
@@ -21,7 +23,11 @@ def facts(request: GenerateRequest) -> Mapping[str, Any]:
 
 async def proved(reply: Reply, settings: Settings, *, drafts: bool = True) -> int:
     engine = FakeEngine(reply, facts=facts if drafts else None)
-    return await prove(EngineClient(engine), "fake", settings)
+    return await prove([proof_of(engine)], "fake", settings)
+
+
+def proof_of(engine: FakeEngine, name: str = "auto", drafters: tuple[str, ...] = ()) -> Proof:
+    return Proof(name, lambda: EngineClient(engine), drafters)
 
 
 async def test_equal_replies_exit_0_and_are_reported(
@@ -31,7 +37,7 @@ async def test_equal_replies_exit_0_and_are_reported(
     settings = Settings(pairs=9, max_tokens=3, seed=4, json=path)
     assert await proved("abcdef", settings) == 0
     printed = capsys.readouterr()
-    assert "fake: 9 pairs, 0 differences, 27 drafts accepted, 9 rejected" in printed.out
+    assert "fake, auto: 9 pairs, 0 differences, 27 drafts accepted, 9 rejected" in printed.out
     assert "1.00 tokens a round" in printed.out
     assert "9 of 9 pairs, 0 differences" in printed.err
     report = json.loads(path.read_text())
@@ -85,7 +91,7 @@ async def test_chaos_is_counted(tmp_path: Path, capsys: pytest.CaptureFixture[st
 async def test_the_length_of_replies_follows_the_pace(capsys: pytest.CaptureFixture[str]) -> None:
     engine = FakeEngine("x" * 99, facts={"decode_ms": 7 * 100.0, "rounds": 7})
     # 300 s for 2 * 150 replies at 0.1 s a token: 10 tokens each.
-    assert await prove(EngineClient(engine), "fake", Settings(pairs=150)) == 2
+    assert await prove([proof_of(engine)], "fake", Settings(pairs=150)) == 2
     assert "150 pairs, up to 10 tokens a reply" in capsys.readouterr().err
     assert {request.max_tokens for request in engine.seen[1:]} == {10}
 
@@ -97,4 +103,86 @@ class Unloadable(FakeEngine):
 
 async def test_a_model_that_does_not_load_is_said() -> None:
     with pytest.raises(NotReady, match="no such model"):
-        await prove(EngineClient(Unloadable()), "fake", Settings(pairs=1))
+        await prove([proof_of(Unloadable())], "fake", Settings(pairs=1))
+
+
+async def test_several_proofs_are_run_in_turn_and_added_up(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    engines = [FakeEngine("abc", facts=facts) for _ in range(2)]
+    proofs = [
+        proof_of(engines[0], "one", ("dflash",)),
+        proof_of(engines[1], "swapped", ("dflash", "none")),
+    ]
+    path = tmp_path / "verify.json"
+    assert await prove(proofs, "fake", Settings(pairs=6, max_tokens=3, json=path)) == 0
+    printed = capsys.readouterr().out
+    assert "fake, one: 6 pairs, 0 differences" in printed
+    assert "fake, swapped: 6 pairs, 0 differences" in printed
+    for engine, proof in zip(engines, proofs, strict=True):
+        assert {request.drafters for request in engine.seen} == {proof.drafters}
+    report = json.loads(path.read_text())
+    figures = report["figures"]
+    assert (figures["pairs"], figures["differences"], figures["accepted"]) == (12, 0, 36)
+    assert [(run["drafter"], run["pairs"]) for run in figures["runs"]] == [
+        ("one", 6),
+        ("swapped", 6),
+    ]
+    assert [pair["drafter"] for pair in report["pairs"]] == ["one"] * 6 + ["swapped"] * 6
+
+
+@pytest.mark.parametrize(
+    ("second", "code"),
+    [("different", 1), ("unproven", 2)],
+)
+async def test_the_worst_of_several_proofs_counts(second: str, code: int) -> None:
+    good = FakeEngine("abc", facts=facts)
+    bad = FakeEngine(
+        lambda r: "abX" if r.draft and second == "different" else "abc",
+        facts=facts if second == "different" else None,
+    )
+    empty = FakeEngine("abc")
+    proofs = (
+        [proof_of(empty), proof_of(bad), proof_of(good)]
+        if code == 1
+        else [
+            proof_of(good),
+            proof_of(bad),
+        ]
+    )
+    assert await prove(proofs, "fake", Settings(pairs=2, max_tokens=3)) == code
+
+
+def test_all_is_every_known_drafter_a_random_one_and_swapping(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    started: list[EngineOptions] = []
+    monkeypatch.setattr(verify, "engine_client", started.append)
+    monkeypatch.setattr(verify, "known_drafters", lambda model: ("/x/dflash2", "/x/dflash"))
+    random = tmp_path / "random"
+    proofs = every_proof(EngineOptions(), random)
+    assert [proof.name for proof in proofs] == [
+        "dflash2",
+        "dflash",
+        "random drafter",
+        "swapped in mid-reply",
+    ]
+    assert [proof.drafters for proof in proofs] == [*[("dflash",)] * 3, SWAPPED]
+    for proof in proofs:
+        proof.client()
+    drafts = [options.draft for options in started]
+    assert drafts == ["/x/dflash2", "/x/dflash", str(random), "/x/dflash2"]
+    assert (random / "model.safetensors").is_file()
+
+
+def test_a_model_without_a_drafter_is_proven_with_a_random_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    started: list[EngineOptions] = []
+    monkeypatch.setattr(verify, "engine_client", started.append)
+    monkeypatch.setattr(verify, "known_drafters", lambda model: ())
+    proofs = every_proof(EngineOptions(), tmp_path / "random")
+    assert [proof.name for proof in proofs] == ["random drafter", "swapped in mid-reply"]
+    for proof in proofs:
+        proof.client()
+    assert {options.draft for options in started} == {str(tmp_path / "random")}
