@@ -115,6 +115,19 @@ def test_rounds_of_any_length_see_what_one_look_would(tmp_path, layers, seed):
         assert drafter.propose(5) == slow.chain(hidden, logits, tokens[-1])
 
 
+@pytest.mark.parametrize("limit", [1, 2, 3])
+def test_a_smaller_limit_shortens_the_block(tmp_path, limit):
+    model = load(drafter_folder(tmp_path / "d", config(2, is_causal=False)))
+    borrowed, slow = Borrowed(), oracle(tmp_path / "d", model)
+    drafter = borrowed.drafter(model)
+    drafter.observe(borrowed.rows(0, 20))
+    drafter.commit([ANCHOR] * 21)
+    block = borrowed.table[[ANCHOR] + [model.config.mask_token_id] * limit].astype(np.float64)
+    hidden = slow.block(borrowed.hidden[:20].astype(np.float64), 0, block)[1:]
+    logits = slow.logits(hidden, borrowed.output.astype(np.float64))
+    assert drafter.propose(limit) == slow.chain(hidden, logits, ANCHOR)
+
+
 @pytest.mark.parametrize("version", [1, 2])
 @pytest.mark.parametrize("seed", [3, 2**63])
 def test_sampled_drafts_use_the_verifiers_noise(tmp_path, version, seed):
