@@ -16,7 +16,7 @@ from pathlib import Path
 from engine.builtin import TARGET
 
 SHIPPED = TARGET.parent
-BASE_STEPS, DOORS_STEPS = 3500, 880
+BASE_STEPS, DOORS_STEPS, EDITS_STEPS = 3500, 1100, 420
 # Spinning threads and returning memory to the system cost most of the time on a shared machine.
 QUIET = {
     "OMP_NUM_THREADS": "1",
@@ -32,10 +32,12 @@ QUIET = {
 
 def stages(work: Path, out: Path) -> list[tuple[str, list[object], Path]]:
     """Module, arguments and last product of each stage, in order."""
-    wheels, data, base, doors = (work / name for name in ("wheels", "data", "base.pt", "doors.pt"))
+    wheels, data = work / "wheels", work / "data"
+    base, doors, edits = (work / f"{name}.pt" for name in ("base", "doors", "edits"))
     drafters = work / "drafters"
     train = ["--data", data, "--compile"]
-    export = ["--target", doors, "--drafters", drafters, "--tokenizer", TARGET, "--out", out]
+    last = ["--stage", "edits", "--start", doors]
+    export = ["--target", edits, "--drafters", drafters, "--tokenizer", TARGET, "--out", out]
     pair = ["--model", out / "target", "--drafters", out / "dflash", out / "dflash2"]
     measured = ["--answers", work / "answers.json", "--out", work / "report.json"]
     return [
@@ -50,7 +52,12 @@ def stages(work: Path, out: Path) -> list[tuple[str, list[object], Path]]:
             [*train, "--start", base, "--steps", DOORS_STEPS, "--rate", 0.01, "--out", doors],
             work / "doors.done",
         ),
-        ("drafter", ["--target", doors, "--data", data, "--out", drafters], work / "drafters.done"),
+        (
+            "train",
+            [*train, *last, "--steps", EDITS_STEPS, "--rate", 0.01, "--out", edits],
+            work / "edits.done",
+        ),
+        ("drafter", ["--target", edits, "--data", data, "--out", drafters], work / "drafters.done"),
         ("export", export, work / "export.done"),
         ("evaluate", ["--wheels", wheels, *pair, *measured], work / "report.json"),
         ("card", ["--report", work / "report.json", "--out", out], work / "card.done"),

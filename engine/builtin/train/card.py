@@ -12,8 +12,10 @@ SHIPPED = ("target", "dflash2", "dflash")
 SCORES = {
     "tool": "tool calls: the right tool",
     "tool_and_arguments": "tool calls: the right tool with exact arguments",
-    "rename": "renames in short functions, exact",
-    "edit": "other small edits, exact",
+    "rename_short": "renames in functions of up to 200 characters, exact",
+    "rename": "renames in functions of up to 400 characters, exact",
+    "edit_short": "other small edits, up to 200 characters, exact",
+    "edit": "other small edits, up to 400 characters, exact",
     "fill_line": "fill in the middle: the rest of a line, exact",
     "fill_whole": "fill in the middle: also stops there",
 }

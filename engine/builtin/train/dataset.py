@@ -25,8 +25,9 @@ KINDS = ("plain", "fill", "edit", "write", "tool")
 EARLY = (0.36, 0.20, 0.25, 0.09, 0.10)
 LATE = (0.18, 0.22, 0.36, 0.08, 0.16)
 LATE_FROM = 0.3
-# The first stage teaches text, and a little of the rest.
+# The first stage teaches text, and a little of the rest; the last one edits above all.
 BASE = (0.62, 0.18, 0.10, 0.05, 0.05)
+EDITS = (0.12, 0.15, 0.55, 0.04, 0.14)
 
 
 def pack(found: Iterable[Sample], most_rows: int, end: int) -> tuple[Rows, Weights]:
@@ -91,11 +92,15 @@ def build(corpus: Corpus, renderer: Renderer, folder: Path, most_rows: int) -> N
 
 @dataclass(frozen=True)
 class Schedule:
-    """Which rows a step reads: a function of (seed, step) and nothing else."""
+    """Which rows a step reads: a function of (seed, step) and nothing else.
+
+    begin: the share of each kind's rows that are skipped, because an earlier stage read them.
+    """
 
     steps: int
     shares: tuple[tuple[float, ...], tuple[float, ...]] = (EARLY, LATE)
     seed: int = 0
+    begin: float = 0.0
 
     def kinds(self, step: int) -> list[int]:
         shares = self.shares[step >= LATE_FROM * self.steps]
@@ -111,7 +116,7 @@ class Reader:
         self._kinds = [np.load(folder / f"{kind}.npz") for kind in KINDS]
         self._rows = [data["rows"] for data in self._kinds]
         self._weights = [data["weights"] for data in self._kinds]
-        self._next = [0] * len(KINDS)
+        self._next = [int(schedule.begin * len(rows)) for rows in self._rows]
         self._step = 0
 
     def skip_to(self, step: int) -> None:

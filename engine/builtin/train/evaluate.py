@@ -140,7 +140,9 @@ def changing(regime: str, made: tuple[str, str, str]) -> Task:
     message = {"role": "user", "content": change(instruction, before)}
 
     def judge(text: str) -> dict[str, bool]:
-        return {regime: changed_code(text) == after.rstrip("\n")}
+        right = changed_code(text) == after.rstrip("\n")
+        short = {f"{regime}_short": right} if len(before) <= SHORT_FUNCTION // 2 else {}
+        return {regime: right, **short}
 
     return Task(regime, lambda client: client.chat([message]), 300, judge)
 

@@ -14,11 +14,17 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from engine.builtin.train import model
-from engine.builtin.train.dataset import BASE, Reader, Schedule
+from engine.builtin.train.dataset import BASE, EARLY, EDITS, LATE, Reader, Schedule
 from engine.builtin.train.optimizer import Optimizer, share_of_rate
 
 EVERY = 50  # steps between checkpoints
 SAID_EVERY = 20
+# Shares of the kinds of rows early and late in a stage, and where in the rows it begins.
+STAGES = {
+    "base": ((BASE, BASE), 0.0),
+    "doors": ((EARLY, LATE), 0.0),
+    "edits": ((EDITS, EDITS), 0.43),
+}
 
 
 def loss_of(target: model.Target, hidden: Tensor, labels: Tensor, weights: Tensor) -> Tensor:
@@ -59,8 +65,8 @@ def train(given: argparse.Namespace) -> None:
         target.load_state_dict(content["weights"])
         optimizer.load(content["optimizer"])
         step, spent = content["step"], content["seconds"]
-    shares = (BASE, BASE) if given.stage == "base" else Schedule.shares
-    reader = Reader(given.data, Schedule(given.steps, shares))
+    shares, begin = STAGES[given.stage]
+    reader = Reader(given.data, Schedule(given.steps, shares, begin=begin))
     reader.skip_to(step)
     began, losses = time.monotonic() - spent, []
     while step < given.steps:
@@ -96,7 +102,7 @@ def main() -> None:
     options.add_argument("--data", type=Path, required=True)
     options.add_argument("--out", type=Path, required=True, help="the checkpoint")
     options.add_argument("--start", type=Path, help="a checkpoint to begin from")
-    options.add_argument("--stage", choices=("base", "doors"), default="doors")
+    options.add_argument("--stage", choices=tuple(STAGES), default="doors")
     options.add_argument("--steps", type=int, required=True)
     options.add_argument("--rate", type=float, default=0.02)
     options.add_argument("--compile", action="store_true")
