@@ -18,7 +18,7 @@ from engine.drafters.dflash_drafter import DFlashDrafter
 from engine.messages import Sampling
 from engine.targets.target import Target
 
-WIDEST_COPY = 7  # as many drafts as a block of 8 has
+MOST_DRAFTS = 7  # of a block of 8; copying gets no more
 LOOP_WINDOW, LONGEST_LOOP = 32, 12
 
 
@@ -56,35 +56,34 @@ class Count:
         return round(self.tokens / self.rounds, 3) if self.rounds else None
 
 
-def replay(
-    target: Target | None, model: DFlashModel | None, reply: Reply, noise_seed: int
-) -> Count:
-    """Rounds of `reply` under a drafter bound to `target`, or under copying without either.
+def seen_by_drafters(target: Target, reply: Reply) -> mx.array:
+    """The tapped rows of prompt and reply but for its last token, from one forward."""
+    target.prefill([*reply.prompt, *reply.tokens[:-1]], target.new_caches())
+    hidden = target.take_hidden()
+    mx.eval(hidden)
+    return hidden
 
-    noise_seed: the reply's own seed makes the drafter share the verifier's noise.
-    """
+
+def dflash(target: Target, model: DFlashModel, reply: Reply, noise_seed: int) -> DFlashDrafter:
+    """A drafter for `reply`. Its own seed makes the drafter share the verifier's noise."""
+    return DFlashDrafter(
+        model, embed=target.embed, head=target.head, sampling=reply.sampling, seed=noise_seed
+    )
+
+
+def replay(
+    drafter: CopyDrafter | DFlashDrafter, reply: Reply, hidden: mx.array | None = None
+) -> Count:
+    """Rounds of `reply` under a fresh drafter; hidden: `seen_by_drafters`, for one that reads."""
     text = [*reply.prompt, *reply.tokens]
-    drafter: CopyDrafter | DFlashDrafter = CopyDrafter()
-    hidden: mx.array | None = None
-    if target is not None and model is not None:
-        drafter = DFlashDrafter(
-            model,
-            embed=target.embed,
-            head=target.head,
-            sampling=reply.sampling,
-            seed=noise_seed,
-        )
-        target.prefill(text[:-1], target.new_caches())
-        hidden = target.take_hidden()
-        drafter.observe(hidden[: len(reply.prompt)])
-    drafter.commit(text[: len(reply.prompt) + 1])
     at, rounds = len(reply.prompt) + 1, 0
+    if hidden is not None and isinstance(drafter, DFlashDrafter):
+        drafter.observe(hidden[: at - 1])
+    drafter.commit(text[:at])
     while at < len(text):
-        guessed = drafter.propose(min(WIDEST_COPY, len(text) - at))
-        kept = matching(guessed, text[at:]) + 1
-        kept = min(kept, len(text) - at)
-        if hidden is not None:
-            assert isinstance(drafter, DFlashDrafter)
+        guessed = drafter.propose(min(MOST_DRAFTS, len(text) - at))
+        kept = min(matching(guessed, text[at:]) + 1, len(text) - at)
+        if hidden is not None and isinstance(drafter, DFlashDrafter):
             drafter.observe(hidden[at - 1 : at - 1 + kept])
         drafter.commit(text[at : at + kept])
         at, rounds = at + kept, rounds + 1

@@ -30,11 +30,13 @@ from engine import (
     engine_client,
     error_of,
 )
-from engine.builtin.train.acceptance import Count, Reply, replay
+from engine.builtin.train.acceptance import Count, Reply, dflash, replay, seen_by_drafters
 from engine.builtin.train.corpus import Source, collect
 from engine.builtin.train.edits import EDITS, functions, rename
 from engine.builtin.train.samples import cut, write
 from engine.builtin.train.tool_prompts import tool_chat
+from engine.drafters.copy import CopyDrafter
+from engine.drafters.dflash import DFlashModel
 from engine.loading.drafter import load_drafter
 from engine.loading.load import load
 from engine.targets.target import Target, bind
@@ -50,7 +52,7 @@ CALL = re.compile(r"<function=(.*?)>\n(.*?)</function>", re.DOTALL)
 PARAMETER = re.compile(r"<parameter=(.*?)>\n(.*?)\n</parameter>", re.DOTALL)
 SHORT_FUNCTION = 400  # characters
 # Chosen once; nothing is tuned on what it draws.
-SEED = 20
+SEED, ANOTHER_SEED = 20, 1_000_003
 
 
 class Answers(Struct, frozen=True, kw_only=True):
@@ -256,12 +258,40 @@ async def answers(
     return {k: {"right": sum(v), "of": len(v)} for k, v in scores.items()}, replies
 
 
+Replies = dict[str, list[tuple[str, Reply]]]
+
+
 def acceptance(
-    target: Target, name: str, folder: Path | None, replies: dict[str, list[tuple[str, Reply]]]
+    name: str, replies: Replies, count: Callable[[Reply, int], Count], sampled: bool
 ) -> dict[str, Any]:
-    """Tokens a round of one drafter (None: copying), by sampling and regime."""
-    model = None
-    if folder is not None:
+    """Tokens a round of one drafter, by sampling and regime.
+
+    count: the rounds of a reply with a noise seed. sampled: whether the noise matters to it.
+    """
+    report: dict[str, Any] = {}
+    for sampling, found in replies.items():
+        counts: dict[str, Count] = {}
+        for regime, reply in found:
+            if len(reply.tokens) < 2:
+                continue
+            counted = count(reply, reply.seed)
+            for key in ("all", "loops") if reply.loops else ("all", "no_loops", regime):
+                counts.setdefault(key, Count()).add(counted)
+            if sampled and sampling != "greedy" and not reply.loops:
+                own = count(reply, reply.seed + ANOTHER_SEED)
+                counts.setdefault("own_noise", Count()).add(own)
+        report[sampling] = {key: counted.per_round for key, counted in sorted(counts.items())}
+        report[sampling]["looping_replies"] = sum(reply.loops for _, reply in found)
+        report[sampling]["replies"] = len(found)
+    print(name, json.dumps(report), flush=True)
+    return report
+
+
+def all_acceptance(target: Target, folders: Sequence[Path], replies: Replies) -> dict[str, Any]:
+    """`acceptance` of copying and of the drafters in `folders`, by name."""
+    report = {"copy": acceptance("copy", replies, lambda r, _: replay(CopyDrafter(), r), False)}
+    seen: dict[tuple[object, ...], mx.array] = {}
+    for folder in folders:
         model = load_drafter(
             folder,
             hidden_size=target.embed(mx.array([0])).shape[-1],
@@ -270,24 +300,18 @@ def acceptance(
             bits=None,
             progress=lambda *_: None,
         )
-        target.tap(model.config.target_layer_ids)
-    report: dict[str, Any] = {}
-    for sampling, found in replies.items():
-        counts: dict[str, Count] = {}
-        for regime, reply in found:
-            if len(reply.tokens) < 2:
-                continue
-            count = replay(target, model, reply, reply.seed)
-            for key in ("all", "loops") if reply.loops else ("all", "no_loops", regime):
-                counts.setdefault(key, Count()).add(count)
-            if model is not None and sampling != "greedy" and not reply.loops:
-                counts.setdefault("own_noise", Count()).add(
-                    replay(target, model, reply, reply.seed + 1_000_003)
-                )
-        report[sampling] = {key: count.per_round for key, count in sorted(counts.items())}
-        report[sampling]["looping_replies"] = sum(reply.loops for _, reply in found)
-        report[sampling]["replies"] = len(found)
-    print(name, json.dumps(report), flush=True)
+        taps = model.config.target_layer_ids
+        target.tap(taps)
+
+        def count(
+            reply: Reply, seed: int, model: DFlashModel = model, taps: tuple[int, ...] = taps
+        ) -> Count:
+            key = (taps, reply.prompt, reply.tokens)
+            if key not in seen:
+                seen[key] = seen_by_drafters(target, reply)
+            return replay(dflash(target, model, reply, seed), reply, seen[key])
+
+        report[folder.name] = acceptance(folder.name, replies, count, True)
     return report
 
 
@@ -315,14 +339,10 @@ def evaluate(given: argparse.Namespace) -> dict[str, Any]:
         kept = Answers(texts=texts, scores=scores, replies=replies)
         given.answers.write_bytes(msgspec.json.encode(kept))
     target = bind(loaded.model, loaded.config)
-    drafters = {"copy": None, **{folder.name: folder for folder in given.drafters}}
     return {
         **kept.texts,
         "scores": kept.scores,
-        "tokens_a_round": {
-            name: acceptance(target, name, folder, kept.replies)
-            for name, folder in drafters.items()
-        },
+        "tokens_a_round": all_acceptance(target, given.drafters, kept.replies),
     }
 
 

@@ -19,13 +19,13 @@ def test_rounds_of_a_copied_reply_match_the_drafter_itself() -> None:
         kept = min(kept, len(tokens) - at)
         drafter.commit(tokens[at : at + kept])
         rounds, at = rounds + 1, at + kept
-    assert replay(None, None, reply, 0) == Count(len(tokens) - 1, rounds)
+    assert replay(CopyDrafter(), reply) == Count(len(tokens) - 1, rounds)
     assert rounds < len(tokens) - 10
 
 
 def test_nothing_to_copy_is_a_token_a_round() -> None:
     reply = Reply((1, 2, 3), (4, 5, 6, 7), Sampling(), 0)
-    assert replay(None, None, reply, 0).per_round == 1.0
+    assert replay(CopyDrafter(), reply).per_round == 1.0
 
 
 def test_matching_counts_leading_tokens() -> None:
