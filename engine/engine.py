@@ -16,6 +16,7 @@ from engine.messages import EngineOptions, EngineStatus, Event, Failed, Generate
 
 if TYPE_CHECKING:
     from engine.loading.load import Loaded
+    from engine.loading.measured import Measured
     from engine.loop import DecodingLoop
 
 Load = Callable[[EngineOptions, Callable[[str, float | None], None]], "Loaded"]
@@ -33,6 +34,7 @@ class Engine:
         self._inbox: queue.SimpleQueue[GenerateRequest | str | None] = queue.SimpleQueue()
         self._status = EngineStatus(state="loading", detail="starting")
         self._loop: DecodingLoop | None = None
+        self._measured: Measured | None = None
         self._thread: threading.Thread | None = None
         # Guards the step from accepting posts to refusing them, so that none falls between.
         self._ending = threading.Lock()
@@ -74,6 +76,9 @@ class Engine:
             active=loop.active,
             queued=loop.queued + self._inbox.qsize(),
             totals=loop.totals,
+            regimes=loop.regimes,
+            costs=loop.surplus.costs.curve if loop.surplus is not None else None,
+            slowdown=loop.surplus.costs.drift if loop.surplus is not None else 1.0,
             prefix_cache_bytes=loop.reuse.cache.nbytes,
             prefix_cache_entries=len(loop.reuse.cache),
         )
@@ -91,6 +96,8 @@ class Engine:
         try:
             self._prepare()
             self._serve()
+            if self._measured is not None:
+                self._measured.keep(now=True)
         except PillionError as error:
             self._die(error.message)
         except Exception as error:
@@ -126,6 +133,7 @@ class Engine:
 
         from engine.decoding.exactness import measured_chunk, probe
         from engine.loading.load import load
+        from engine.loading.measured import measured
         from engine.loading.pairing import Pair, load_pair
         from engine.loop import DecodingLoop, active_memory, portfolios, widest
         from engine.targets.target import bind
@@ -151,6 +159,15 @@ class Engine:
         if width == 1 and pair.model is not None:
             target.untap()
             pair = Pair(None, note=f"{pair.name} is not used: {exactness.reason}")
+        if width > 1:
+            self._measured = measured(
+                target,
+                info,
+                width,
+                pair.model,
+                pair.name,
+                lambda what, share: self._set("loading", what, share),
+            )
         self._loop = DecodingLoop(
             target,
             loaded.codec,
@@ -161,6 +178,8 @@ class Engine:
             chunk=options.prefill_chunk or measured_chunk(target, info.vocab_size),
             emit=self._emit,
             new_portfolio=portfolios(target, pair.model),
+            surplus=self._measured.controller if self._measured is not None else None,
+            measurement=self._measured.measurement if self._measured is not None else None,
         )
         self.codec = loaded.codec
         drafters = ("copy", pair.name) if pair.model is not None else ("copy",)
@@ -185,6 +204,8 @@ class Engine:
                 )
             except queue.Empty:
                 busy = loop.turn()
+                if not busy and self._measured is not None:
+                    self._measured.keep()
                 continue
             if message is None:
                 return

@@ -19,8 +19,13 @@ from numpy.typing import NDArray
 from engine.audit import Audit
 from engine.client import Codec
 from engine.decoding.autoregressive import autoregressive, choose_rows, commit, observe
+from engine.decoding.cost_measure import CostMeasurement
+from engine.decoding.drafting import Drafting
+from engine.decoding.policies import Always, BySurplus, Never, Policy, Switching
 from engine.decoding.sampling import History
 from engine.decoding.speculative import speculative
+from engine.decoding.surplus import SurplusController
+from engine.decoding.surplus_report import RegimeSurplus, Tally
 from engine.drafters.copy import CopyDrafter
 from engine.drafters.dflash import DFlashModel
 from engine.drafters.dflash_drafter import DFlashDrafter
@@ -43,6 +48,7 @@ from engine.sequence import SequenceState
 from engine.targets.target import Target
 from engine.text.constraints import Constraint, Grammars
 from engine.text.healing import Healing
+from engine.text.regimes import RegimeParser
 
 # The block size that published drafters are trained for.
 DEFAULT_WIDTH = 8
@@ -54,10 +60,15 @@ class Vocabulary(Codec, Protocol):
     def token_bytes(self) -> list[bytes]:
         """The bytes of every token id; empty for control tokens."""
 
+    def control_spellings(self) -> dict[int, str]:
+        """How each control token is spelled."""
+
 
 class DecodingLoop:
     """emit: takes every event. chunk: prompt tokens per turn. width: most rows of a verify
-    forward. new_portfolio: the drafters of a request, given its seed; copying alone by default."""
+    forward. new_portfolio: the drafters of a request, given its seed; copying alone by default.
+    surplus: decides about drafting; without one every round drafts that can. measurement: begins
+    to measure again what rounds cost."""
 
     def __init__(
         self,
@@ -71,6 +82,8 @@ class DecodingLoop:
         chunk: int,
         emit: Callable[[Event], None],
         new_portfolio: Callable[[GenerateRequest, int], Portfolio] | None = None,
+        surplus: SurplusController | None = None,
+        measurement: Callable[[], CostMeasurement] | None = None,
     ) -> None:
         self._target = target
         self._codec = codec
@@ -86,6 +99,12 @@ class DecodingLoop:
         self._grammars: Grammars | None = None
         self.new_portfolio = new_portfolio or portfolios(target, None)
         self._drafting = options.draft != "none" and width > 1
+        self.surplus = surplus
+        self._new_measurement = measurement
+        self._measurement: CostMeasurement | None = None
+        self._controls = codec.control_spellings()
+        self._tally = Tally()
+        self.regimes: tuple[RegimeSurplus, ...] = ()
         self.totals = Totals()
         self.audit = Audit()
         self._auditing = options.audit
@@ -127,13 +146,21 @@ class DecodingLoop:
         constraint = self._constraint(request)
         drafting = self._drafting and request.draft
         seed = request.seed if request.seed is not None else secrets.randbits(53)
+        portfolio = self.new_portfolio(request, seed) if drafting else None
         sequence = SequenceState(
             request,
             codec=self._codec,
             end_ids=(*self._info.eos_token_ids, *request.stop_token_ids),
             limit=min(request.max_tokens or room, room),
             seed=seed,
-            drafter=self.new_portfolio(request, seed) if drafting else None,
+            drafter=portfolio,
+            drafting=Drafting(
+                portfolio,
+                self._policy(request, seed, portfolio),
+                RegimeParser(self._controls, request.prompt),
+                self.surplus.costs if self.surplus is not None else None,
+                explain=request.explain,
+            ),
             token_bytes=self._healing.token_bytes if self._healing else (),
             constraint=constraint,
         )
@@ -142,6 +169,16 @@ class DecodingLoop:
         if request.sampling.penalised:
             sequence.history = History(request.prompt)
         return sequence
+
+    def _policy(self, request: GenerateRequest, seed: int, portfolio: Portfolio | None) -> Policy:
+        if portfolio is None:
+            costs = self.surplus.costs if self.surplus is not None else None
+            return Never("drafting is off" if request.draft else "asked not to draft", costs)
+        if request.policy == "switch":
+            return Switching(seed)
+        if request.policy == "always" or request.drafters or self.surplus is None:
+            return Always(request.drafters)
+        return BySurplus(self.surplus)
 
     def _constraint(self, request: GenerateRequest) -> Constraint | None:
         if request.grammar is None:
@@ -163,7 +200,7 @@ class DecodingLoop:
         """Advance one request by one turn. False when there is nothing to do."""
         request_id = self._scheduler.pick()
         if request_id is None:
-            return self._begin_audit()
+            return self._begin_audit() or self._measure_again()
         sequence = self._sequences[request_id]
         try:
             self._advance(sequence)
@@ -227,12 +264,13 @@ class DecodingLoop:
         self._count(prefill_seconds=time.perf_counter() - began)
 
     def _round(self, sequence: SequenceState) -> None:
-        drafts: list[int] = []
-        if sequence.drafter is not None and not sequence.owed:
-            drafts = sequence.drafter.propose(min(self.width, sequence.remaining) - 1)
-        drafts, allowed = self._allowed(sequence, drafts)
+        drafting, before = sequence.drafting, len(sequence.tokens)
+        room = 1 if sequence.owed else min(self.width, sequence.remaining)
+        drafts, allowed = self._allowed(sequence, drafting.propose(before, room))
         decode = speculative if drafts else autoregressive
         decode(self._target, sequence, drafts, allowed)
+        run = sequence.tokens[before:]
+        drafting.settle(len(drafts), run, ended=sequence.ending is not None)
 
     def _allowed(
         self, sequence: SequenceState, drafts: list[int]
@@ -269,6 +307,8 @@ class DecodingLoop:
             return
         if self._auditing:
             self.audit.consider(sequence.request, finished)
+        self._tally.include(sequence.drafting.tally)
+        self.regimes = self._tally.report()
         counters = sequence.counters
         self._count(
             requests=1,
@@ -292,6 +332,19 @@ class DecodingLoop:
         if request is None:
             return False
         self.open(request)
+        return True
+
+    def _measure_again(self) -> bool:
+        """In idle time, a round at a time, once rounds take longer than was measured, or less."""
+        if self.surplus is None or self._new_measurement is None:
+            return False
+        if self._measurement is None and self.surplus.costs.stale:
+            self._measurement = self._new_measurement()
+        if self._measurement is None:
+            return False
+        if not self._measurement.step():
+            self.surplus.costs.renew(self._measurement.curve())
+            self._measurement = None
         return True
 
     def _distrust(self) -> None:
@@ -346,7 +399,7 @@ def portfolios(
 
     def new_portfolio(request: GenerateRequest, seed: int) -> Portfolio:
         if drafter is None:
-            return Portfolio(CopyDrafter(), None, request.drafters)
+            return Portfolio(CopyDrafter(), None)
         context = DFlashDrafter(
             drafter,
             embed=target.embed,
@@ -354,7 +407,7 @@ def portfolios(
             sampling=request.sampling,
             seed=seed if request.draft_seed is None else request.draft_seed,
         )
-        return Portfolio(CopyDrafter(), context, request.drafters)
+        return Portfolio(CopyDrafter(), context)
 
     return new_portfolio
 

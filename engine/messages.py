@@ -10,6 +10,9 @@ import math
 
 from msgspec import Struct
 
+from engine.decoding.cost_curve import CostCurve
+from engine.decoding.round_log import Round
+from engine.decoding.surplus_report import RegimeSurplus, Span
 from engine.errors import RequestError
 
 
@@ -108,6 +111,9 @@ class Grammar(Struct, frozen=True, kw_only=True):
 DRAFTERS = ("copy", "dflash", "none")
 """Whom a request's `drafters` can name."""
 
+POLICIES = ("surplus", "always", "switch")
+"""How a request's `policy` can say when to draft."""
+
 
 class GenerateRequest(Struct, frozen=True, kw_only=True):
     """One reply to decode. The engine answers it with events and ends it with exactly one of
@@ -126,10 +132,13 @@ class GenerateRequest(Struct, frozen=True, kw_only=True):
     draft: False decodes target-only; the tokens are the same.
     drafters: whose turn it is to draft, round by round and then again from the first: ``copy``,
         ``dflash`` or ``none``. Empty leaves it to the engine. For comparisons and proofs.
+    policy: when to draft: ``surplus``, while it pays; ``always``; ``switch``, at random each round.
+        The last two are what surplus is measured and exactness proven with.
     draft_seed: of the drafter's noise; None shares the verifier's. To measure what sharing gains.
     boundaries: prompt lengths at which stable segments end; hints for prefix snapshots.
     session: retention hint only, never needed for correctness.
     margins: report the top-2 gap at every token (costs a sort; `pillion verify` uses it).
+    explain: report a timeline and a log of the rounds.
     """
 
     id: str
@@ -144,13 +153,19 @@ class GenerateRequest(Struct, frozen=True, kw_only=True):
     grammar: Grammar | None = None
     draft: bool = True
     drafters: tuple[str, ...] = ()
+    policy: str = "surplus"
     draft_seed: int | None = None
     priority: Priority = Priority.AGENT
     boundaries: tuple[int, ...] = ()
     session: str | None = None
     margins: bool = False
+    explain: bool = False
 
     def __post_init__(self) -> None:
+        if self.policy not in POLICIES:
+            raise RequestError(
+                f"policy: {self.policy!r} is none of {', '.join(POLICIES)}", field="policy"
+            )
         if not self.prompt:
             raise RequestError("the prompt is empty", field="prompt")
         if self.max_tokens is not None and self.max_tokens < 1:
@@ -204,6 +219,9 @@ class Finished(Struct, frozen=True, kw_only=True, tag=True):
         `width_reason` says why it is less than what was asked for.
     rounds: target forwards after prefill. accepted / rejected: draft tokens.
     margins: when asked for, the top-2 gap of the scores at each token.
+    regimes: what decoding took and gained, by kind of text. The first token comes from prefill,
+        so it is not counted.
+    timeline, log: when asked for (`GenerateRequest.explain`), the rounds, joined and one by one.
     """
 
     id: str
@@ -225,6 +243,9 @@ class Finished(Struct, frozen=True, kw_only=True, tag=True):
     prefill_ms: float = 0.0
     decode_ms: float = 0.0
     margins: tuple[float, ...] = ()
+    regimes: tuple[RegimeSurplus, ...] = ()
+    timeline: tuple[Span, ...] = ()
+    log: tuple[Round, ...] = ()
 
     @property
     def tokens_per_round(self) -> float:
@@ -366,6 +387,8 @@ class EngineStatus(Struct, frozen=True, kw_only=True):
     """state: ``loading``, ``ready``, ``failed`` or ``stopped``; detail: what it does, why not.
 
     notes: what a user should know of how the model was loaded (a drafter that is missing).
+    regimes: what decoding took and gained since the start, by kind of text.
+    costs: what rounds take on this machine, in seconds; slowdown: how much longer they take now.
     """
 
     state: str
@@ -378,6 +401,9 @@ class EngineStatus(Struct, frozen=True, kw_only=True):
     active: int = 0
     queued: int = 0
     totals: Totals = Totals()
+    regimes: tuple[RegimeSurplus, ...] = ()
+    costs: CostCurve | None = None
+    slowdown: float = 1.0
     memory_bytes: int = 0
     prefix_cache_bytes: int = 0
     prefix_cache_entries: int = 0

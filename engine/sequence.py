@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from engine.client import Codec
+from engine.decoding.drafting import Drafting
 from engine.drafters.portfolio import Portfolio
 from engine.messages import Chunk, Finished, GenerateRequest
 from engine.text.stop import StopMatcher
@@ -68,6 +69,7 @@ class SequenceState:
         limit: int,
         seed: int,
         drafter: Portfolio | None,
+        drafting: Drafting,
         token_bytes: Sequence[bytes] = (),
         constraint: Constraint | None = None,
     ) -> None:
@@ -76,6 +78,7 @@ class SequenceState:
         self.limit = limit
         self.seed = seed
         self.drafter = drafter
+        self.drafting = drafting
         self.constraint = constraint
         self.prefilled = 0
         self.caches: Any = None
@@ -134,7 +137,9 @@ class SequenceState:
             self.owed = self.owed[len(self._token_bytes[token]) :]
 
     def _read(self, token: int) -> None:
-        self._match(self._detokenizer.add(token))
+        text = self._detokenizer.add(token)
+        self.drafting.regimes.feed(token, text)
+        self._match(text)
 
     def _match(self, text: str) -> None:
         healed = text[: self._healed_characters]
@@ -171,7 +176,7 @@ class SequenceState:
         now, counters = time.monotonic(), self.counters
         opened = counters.opened or now
         first = counters.first_token or now
-        output = self.output
+        output, drafting = self.output, self.drafting
         return Finished(
             id=self.id,
             finish_reason=self.ending.reason,
@@ -188,6 +193,9 @@ class SequenceState:
             prefill_ms=1e3 * (first - opened),
             decode_ms=1e3 * (now - first),
             margins=tuple(self.margins),
+            regimes=drafting.tally.report(),
+            timeline=drafting.timeline.spans() if drafting.timeline is not None else (),
+            log=drafting.log.rounds(self.tokens) if drafting.log is not None else (),
             **facts,
         )
 

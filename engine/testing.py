@@ -73,14 +73,13 @@ class ByteCodec:
 
     def control_spellings(self) -> dict[int, str]:
         """How control tokens are spelled in a chat template."""
-        names = {
+        return {
             EOS: "<|endoftext|>",
             FIM_PREFIX: "<|fim_prefix|>",
             FIM_SUFFIX: "<|fim_suffix|>",
             FIM_MIDDLE: "<|fim_middle|>",
             TURN: "<|im_start|>",
         }
-        return names
 
     def token_bytes(self) -> list[bytes]:
         """The bytes of every id; control tokens have none."""
@@ -136,6 +135,7 @@ class ScriptedDrafter:
     included."""
 
     name = "scripted"
+
     def __init__(self, script: Sequence[int]) -> None:
         self._script = list(script)
         self._committed = 0

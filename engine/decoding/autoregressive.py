@@ -66,10 +66,9 @@ def commit(sequence: SequenceState, drafts: Sequence[int], chosen: Sequence[int]
 def observe(target: Target, sequence: SequenceState, kept: int) -> None:
     """Show the sequence's drafters the first `kept` rows of the last forward, which stay in the
     caches."""
-    if target.tapped:
+    if target.tapped and sequence.drafter is not None:
         hidden = target.take_hidden()
-        if sequence.drafter is not None:
-            sequence.drafter.observe(hidden[:kept])
+        sequence.drafter.observe(hidden if hidden.shape[0] == kept else hidden[:kept])
 
 
 def autoregressive(

@@ -29,6 +29,13 @@ class Costs:
         self._residuals: dict[str, list[float]] = {}
         self._rows: dict[tuple[str, int], list[float]] = {}
 
+    def renew(self, curve: CostCurve) -> None:
+        """Go on with a curve that was measured just now."""
+        self.curve = curve
+        self.drift = self._confirmed = 1.0
+        self._residuals.clear()
+        self._rows.clear()
+
     @property
     def stale(self) -> bool:
         return not 1 / STALE < self.drift < STALE

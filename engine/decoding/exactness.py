@@ -89,7 +89,7 @@ def probe(
 
 
 def _long_width(target: Target, vocabulary: int, width: int, reason: str) -> tuple[int, str]:
-    start = _random_start(target, vocabulary, LONG)
+    start = random_start(target, vocabulary, LONG)
     long = _serial(target, vocabulary, LONG, width, start, prompt=0)
     while width > 1 and (fault := _width_fault(target, long, width)):
         reason = f"{width} rows behind {LONG} tokens: {fault}"
@@ -134,7 +134,7 @@ def _copy(target: Target, caches: Caches, length: int) -> Caches:
     return restore(target, take_attention(caches, length), take_checkpoint(caches), length)
 
 
-def _random_start(target: Target, vocabulary: int, length: int) -> Callable[[], Caches]:
+def random_start(target: Target, vocabulary: int, length: int) -> Callable[[], Caches]:
     """Caches of `length` tokens with made-up attention state: the kernels' choice depends on the
     shape only, and a real prompt would cost seconds."""
     caches = target.new_caches()

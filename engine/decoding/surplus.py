@@ -18,6 +18,7 @@ from typing import NamedTuple
 from engine.decoding.acceptance import Acceptance, Learnt
 from engine.decoding.costs import Costs
 from engine.decoding.looks import Key, Look, Watch
+from engine.drafters.drafter import Offer
 
 # Share of target-only time that drafting may lose at worst. Promised is 2 %; the rest is for
 # costs that are not quite as predicted.
@@ -35,15 +36,6 @@ NOTHING, NO_GAIN, UNPAYABLE, CALIBRATING = (
     "the worst case cannot be paid for yet",
     "to know its time",
 )
-
-
-class Offer(NamedTuple):
-    """That many drafts of a drafter. Its acceptance is kept apart by `confidence`, which is of
-    its own scale (the copy drafter's grows with its match)."""
-
-    drafter: str
-    drafts: int
-    confidence: int = 0
 
 
 class Choice(NamedTuple):
@@ -189,11 +181,15 @@ class SurplusController:
         run: Sequence[int],
         *,
         ended: bool = False,
+        seconds: float = 0.0,
     ) -> None:
         """Learn from a round. proposals: by drafter, for every ask. run: the tokens it committed;
-        if they `ended` the reply, drafts behind them were not wrong."""
+        if they `ended` the reply, drafts behind them were not wrong. seconds: what it took, 0 if
+        that was not measured."""
         drafts = proposals.get(choice.drafter, ())[: choice.drafts]
         self._pay(choice, len(drafts), len(run))
+        if seconds > 0:
+            self._time(choice, len(drafts), seconds)
         for watch in track.watches.values():
             watch.pass_round()
             self._follow(watch, run)
@@ -201,10 +197,10 @@ class SurplusController:
             proposal = proposals[ask.drafter]
             used = len(drafts) if ask.drafter == choice.drafter else 0
             key = Key(choice.regime, ask.drafter, ask.confidence)
+            right = common_prefix(drafts, run) if used else 0
             if used:
-                right = min(len(run) - 1, used)
                 self.acceptance(key).observe(right, right if ended else used)
-            self._begin_look(track.watch(ask.drafter), key, proposal, used, run)
+            self._begin_look(track.watch(ask.drafter), key, proposal, used, right, run)
 
     def _pay(self, choice: Choice, drafts: int, committed: int) -> None:
         costs, context = self.costs, choice.context
@@ -213,8 +209,22 @@ class SurplusController:
         self.account += (1 + SHARE) * committed - cost / costs.target(context)
         self._drafted = self._drafted + 1 if drafts else 0
 
+    def _time(self, choice: Choice, drafts: int, seconds: float) -> None:
+        """A round in which something was looked at says little about what it was for."""
+        if not choice.asks:
+            self.costs.observe("", 0, 0, choice.context, seconds)
+        elif drafts and len(choice.asks) == 1:
+            asked = choice.asks[0].drafts
+            self.costs.observe(choice.drafter, drafts, asked, choice.context, seconds)
+
     def _begin_look(
-        self, watch: Watch, key: Key, proposal: Sequence[int], used: int, run: Sequence[int]
+        self,
+        watch: Watch,
+        key: Key,
+        proposal: Sequence[int],
+        used: int,
+        right: int,
+        run: Sequence[int],
     ) -> None:
         """Keep what was not verified, unless something verified was wrong already."""
         beyond = len(proposal) > used
@@ -222,7 +232,7 @@ class SurplusController:
             watch.used(beyond)
         else:
             watch.looked()
-        if beyond and watch.look is None and len(run) > used:
+        if beyond and watch.look is None and right == used and len(run) > used:
             watch.look = Look(key, list(proposal[used:]), used)
             self._follow(watch, run[used:])
 
@@ -237,3 +247,11 @@ class SurplusController:
             watch.look_soon()
         if look.over:
             watch.look = None
+
+
+def common_prefix(one: Sequence[int], other: Sequence[int]) -> int:
+    """How many tokens two sequences begin with alike."""
+    return next(
+        (i for i, (a, b) in enumerate(zip(one, other, strict=False)) if a != b),
+        min(len(one), len(other)),
+    )

@@ -12,6 +12,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from engine.drafters.drafter import Offer
+
 MIN_MATCH = 3
 """Tokens that must match before anything is drafted."""
 
@@ -113,6 +115,11 @@ class CopyDrafter:
         self._text += "".join(map(chr, tokens))
         for token in tokens:
             self._automaton.add(token)
+
+    def offer(self, limit: int) -> Offer:
+        match = self.match
+        drafts = min(limit, match) if match >= self._min_match else 0
+        return Offer(self.name, drafts, match.bit_length())
 
     def propose(self, limit: int) -> list[int]:
         match = self.match

@@ -11,8 +11,11 @@ import numpy as np
 from engine.decoding.sampling import choose
 from engine.drafters.context_cache import PositionedRows
 from engine.drafters.dflash import DFlashModel
+from engine.drafters.drafter import Offer
 from engine.messages import Sampling
 
+# Rows that wait to be projected, which reads the projection's weights once for all of them.
+MOST_WAITING = 64
 # Pending rows that are worth taking into the layers' caches although nothing is drafted: it keeps
 # a long prompt from becoming one huge projection, and every layer needs every row in the end.
 MOST_PENDING = 2048
@@ -48,9 +51,6 @@ class ContextRows:
 class DFlashDrafter:
     """Drafts up to `block_size - 1` tokens behind the last committed one.
 
-    `observe` keeps it in step with the target's cache also while another drafter, or none, is
-    drafting: rows are projected at once and enter the layers' caches with the next draft.
-
     A smaller limit shortens the block, as in the official loop, instead of cutting a full one. In
     a block that is not causal that changes the drafts, but hardly how good they are; tokens a round
     with a block of 8 cut or shortened to fit the width (greedy, ten held-out standard library
@@ -64,6 +64,10 @@ class DFlashDrafter:
     3      1.461  1.459
     2      1.387  1.391
     =====  =====  =========
+
+    `observe` keeps it in step with the target's cache also while another drafter, or none, is
+    drafting. That costs next to nothing: rows are projected many at a time, and enter the layers'
+    caches with the next draft.
 
     embed: token ids (1, B) -> the target's embedding rows (1, B, H), with its own scale.
     head: (n, H) -> the target's logits (n, V).
@@ -88,6 +92,7 @@ class DFlashDrafter:
         self._sampling = sampling
         self._seed = seed
         self._rows = PositionedRows(model.config.reach)
+        self._waiting: list[mx.array] = []
         self._caches = model.new_caches()
         self._appended = 0
         self._committed = 0
@@ -96,11 +101,21 @@ class DFlashDrafter:
     @property
     def length(self) -> int:
         """How many tokens the context stands for: as many as the target's cache holds."""
-        return self._rows.end
+        return self._rows.end + sum(rows.shape[0] for rows in self._waiting)
 
     def observe(self, hidden: mx.array) -> None:
         """Take in the tapped residual streams, (n, taps * H), of the next n tokens that are now
         in the target's cache, oldest first."""
+        self._waiting.append(hidden)
+        if self.length - self._rows.end >= MOST_WAITING:
+            self._project()
+
+    def _project(self) -> None:
+        """Take what waits into the rows."""
+        if not self._waiting:
+            return
+        hidden = self._waiting[0] if len(self._waiting) == 1 else mx.concatenate(self._waiting)
+        self._waiting.clear()
         reach = self._model.config.reach
         seen = hidden if reach is None else hidden[-reach:]
         self._rows.skip(hidden.shape[0] - seen.shape[0])
@@ -117,6 +132,10 @@ class DFlashDrafter:
         if tokens:
             self._anchor = tokens[-1]
 
+    def offer(self, limit: int) -> Offer:
+        room = self._model.config.block_size - 1
+        return Offer(self.name, max(0, min(limit, room)) if self._anchor is not None else 0)
+
     def propose(self, limit: int) -> list[int]:
         config = self._model.config
         if limit < 1 or self._anchor is None:
@@ -126,6 +145,7 @@ class DFlashDrafter:
                 f"the drafter has context for {self.length} of {self._committed} tokens; all but "
                 "the last are needed"
             )
+        self._project()
         self._append_pending()
         masks = min(limit, config.block_size - 1)
         embedded = self._embed(mx.array([[self._anchor] + [config.mask_token_id] * masks]))
@@ -142,6 +162,7 @@ class DFlashDrafter:
 
     def rows(self, length: int) -> ContextRows:
         """The context rows still held of the first `length` tokens, as a copy."""
+        self._project()
         start = min(self._rows.start, length)
         if start == length:
             return ContextRows.empty(length)
@@ -152,6 +173,7 @@ class DFlashDrafter:
 
         Rows that it lacks are never seen; an empty one is a context that begins at its position.
         """
+        self._waiting.clear()
         self._rows = PositionedRows(self._model.config.reach, context.start)
         if context.rows.shape[1]:
             self._rows.append(context.rows)

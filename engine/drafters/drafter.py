@@ -3,7 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
+from typing import NamedTuple, Protocol
+
+
+class Offer(NamedTuple):
+    """That many drafts of a drafter. Its acceptance is kept apart by `confidence`, which is of
+    its own scale (the copy drafter's grows with its match)."""
+
+    drafter: str
+    drafts: int
+    confidence: int = 0
 
 
 class Drafter(Protocol):
@@ -13,6 +22,9 @@ class Drafter(Protocol):
     """
 
     name: str
+
+    def offer(self, limit: int) -> Offer:
+        """What `propose` would give at most. Costs next to nothing."""
 
     def propose(self, limit: int) -> list[int]:
         """At most `limit` tokens that may follow everything committed so far, best guess first.

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
+from engine.drafters.drafter import Offer
+
 
 class Forced(Protocol):
     """A grammar that knows how a reply must go on (`engine.text.constraints.Constraint`)."""
@@ -24,6 +26,9 @@ class GrammarDrafter:
 
     def __init__(self, constraint: Forced) -> None:
         self._constraint = constraint
+
+    def offer(self, limit: int) -> Offer:
+        return Offer(self.name, len(self.propose(limit)))
 
     def propose(self, limit: int) -> list[int]:
         return self._constraint.forced(limit) if limit > 0 else []

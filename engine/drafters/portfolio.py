@@ -1,20 +1,14 @@
-"""The drafters of one sequence; one of them is asked each round.
+"""The drafters of one sequence, side by side.
 
 No mlx here: what a drafter computes with is its own business.
 """
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Sequence
 from typing import Any, Protocol
 
-from engine.drafters.copy import CopyDrafter
-from engine.drafters.drafter import Drafter
-
-# Copying is free and nearly always right behind a match this long; a shorter match loses to a
-# trained drafter (other implementations use 6 to 8).
-LONG_MATCH = 8
+from engine.drafters.drafter import Drafter, Offer
 
 
 class ContextDrafter(Drafter, Protocol):
@@ -30,51 +24,32 @@ class ContextDrafter(Drafter, Protocol):
         """Begin again from such a snapshot."""
 
 
-def pick(copy_match: int, has_context_drafter: bool) -> str:
-    """The drafter to ask: ``copy`` behind a long match or when it is alone, else ``dflash``.
-
-    copy_match: tokens of the longest suffix of the text that occurred before.
-    """
-    return "copy" if copy_match >= LONG_MATCH or not has_context_drafter else "dflash"
-
-
 class Portfolio:
-    """A `Drafter` made of a copy drafter and, where the target has one, a context drafter.
+    """Whoever does not draft stays in step: all see every committed token, and the context
+    drafter every row that enters the target's cache.
 
-    Whoever does not draft stays in step: both see every committed token, and the context drafter
-    every row that enters the target's cache.
-
-    turns: see `GenerateRequest.drafters`.
-    grammar: drafts what the reply's grammar forces, before anybody is asked. Set for a reply that
-    is held to one.
+    grammar: set for a reply that is held to one. It drafts what the grammar forces.
     """
 
-    name = "portfolio"
-
-    def __init__(
-        self,
-        copy: CopyDrafter | None,
-        context: ContextDrafter | None,
-        turns: Sequence[str] = (),
-    ) -> None:
+    def __init__(self, copy: Drafter | None, context: ContextDrafter | None) -> None:
         self.context = context
         self.grammar: Drafter | None = None
         self._copy = copy
-        self._turns = itertools.cycle(turns) if turns else None
 
-    def propose(self, limit: int) -> list[int]:
-        if self.grammar is not None and (forced := self.grammar.propose(limit)):
-            return forced
-        if self._turns is not None:
-            asked = {"copy": self._copy, "dflash": self.context}.get(next(self._turns))
-            return asked.propose(limit) if asked is not None else []
-        match = self._copy.match if self._copy is not None else 0
-        chosen: Drafter | None = self._copy
-        if self.context is not None and (
-            self._copy is None or pick(match, has_context_drafter=True) == "dflash"
-        ):
-            chosen = self.context
-        return chosen.propose(limit) if chosen is not None else []
+    def offers(self, limit: int) -> list[Offer]:
+        """What each could draft now, of at most `limit` tokens; those that have nothing are left
+        out. Where the grammar leaves no choice, nobody else is asked."""
+        if self.grammar is not None and (forced := self.grammar.offer(limit)).drafts:
+            return [forced]
+        offers = [d.offer(limit) for d in (self._copy, self.context) if d is not None]
+        return [offer for offer in offers if offer.drafts > 0]
+
+    def propose(self, drafter: str, drafts: int) -> list[int]:
+        """At most `drafts` tokens of the drafter of that name."""
+        for one in (self.grammar, self._copy, self.context):
+            if one is not None and one.name == drafter:
+                return one.propose(drafts)
+        return []
 
     def commit(self, tokens: Sequence[int]) -> None:
         for drafter in (self._copy, self.context):

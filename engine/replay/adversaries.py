@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from engine.decoding.surplus import Choice, Offer
+from engine.decoding.surplus import Choice
+from engine.drafters.drafter import Offer
 
 
 class Adversary:

@@ -9,7 +9,8 @@ from msgspec import Struct
 
 from engine.decoding.cost_curve import CostCurve
 from engine.decoding.costs import Costs
-from engine.decoding.surplus import Choice, Offer, SurplusController
+from engine.decoding.surplus import Choice, SurplusController
+from engine.drafters.drafter import Offer
 from engine.replay.trace import Text
 
 WRONG = -1
@@ -65,9 +66,6 @@ def decode(
         run = _run(position, drafts)
         took = sum(costs.draft(ask.drafter, ask.drafts, position) for ask in choice.asks)
         took = (took + costs.verify("", len(drafts), position)) * slowdown(seconds)
-        asked = sum(ask.drafts for ask in choice.asks if ask.drafter == choice.drafter)
-        if len(choice.asks) == (1 if drafts else 0):
-            controller.costs.observe(choice.drafter, len(drafts), asked, position, took)
         target_only += len(run) * costs.target(position) * slowdown(seconds)
         seconds += took
         position += len(run)
@@ -75,7 +73,8 @@ def decode(
         widths[len(drafts) + 1] += 1
         drafted[choice.drafter] += 1
         watch(choice, len(run))
-        controller.settle(track, choice, proposals, run, ended=position >= tokens)
+        ended = position >= tokens
+        controller.settle(track, choice, proposals, run, ended=ended, seconds=took)
     return Outcome(
         seconds=seconds,
         target_only=target_only,

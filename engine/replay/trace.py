@@ -12,7 +12,8 @@ from typing import NamedTuple, Protocol
 
 from msgspec import Struct
 
-from engine.decoding.surplus import Choice, Offer
+from engine.decoding.surplus import Choice
+from engine.drafters.drafter import Offer
 from engine.errors import ModelError
 
 _DIGITS = "0123456789abcdefghijklmnopqrstuvwxyz"

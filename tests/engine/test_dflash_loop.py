@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 import sys
 from pathlib import Path
 
@@ -100,29 +99,16 @@ def test_a_prefix_left_by_a_target_only_reply_has_no_context_and_still_drafts():
     assert drafted.rejected > 0
 
 
-class Swapping(Portfolio):
-    """Asks another drafter each round, and sometimes none."""
-
-    rng = random.Random(3)
-
-    def propose(self, limit: int) -> list[int]:
-        drafter = self.rng.choice([self._copy, self.context, None])
-        return drafter.propose(limit) if drafter is not None else []
-
-
 @pytest.mark.parametrize("kind", KINDS)
 def test_drafters_swapped_in_mid_reply_change_nothing(kind):
     loop = loop_with("qwen3_5", kind)
-    new_portfolio = loop.new_portfolio
-    loop.new_portfolio = lambda request, seed: Swapping(
-        CopyDrafter(), new_portfolio(request, seed).context
-    )
     for seed in range(3):
         fields = {"sampling": SAMPLED, "seed": seed, "max_tokens": 30, "ignore_eos": True}
         plain = loop.reply(PROMPT, draft=False, **fields)
-        drafted = loop.reply(PROMPT, **fields)
+        drafted = loop.reply(PROMPT, policy="switch", explain=True, **fields)
         assert drafted.tokens == plain.tokens
-        assert drafted.accepted + drafted.rejected > 0
+        assert {span.drafter for span in drafted.timeline} >= {"", "dflash"}
+        assert len({span.width for span in drafted.timeline}) > 3
 
 
 def test_without_a_drafter_a_request_gets_the_copy_drafter():
@@ -130,4 +116,4 @@ def test_without_a_drafter_a_request_gets_the_copy_drafter():
     portfolio = portfolios(bind(model, config), None)(GenerateRequest(id="a", prompt=PROMPT), 1)
     portfolio.commit(PROMPT)
     assert portfolio.context is None
-    assert portfolio.propose(3) == list(PROMPT[:3])
+    assert portfolio.propose("copy", 3) == list(PROMPT[:3])

@@ -16,10 +16,10 @@ from engine.decoding.surplus import (
     NOTHING,
     UNPAYABLE,
     Choice,
-    Offer,
     SurplusController,
     Track,
 )
+from engine.drafters.drafter import Offer
 
 GOOD, BAD = Learnt(accepted=(95.0,) * 7, tried=(100.0,) * 7), Learnt(accepted=(0.0,), tried=(99.0,))
 DFLASH, COPY = Offer("dflash", 7), Offer("copy", 7)

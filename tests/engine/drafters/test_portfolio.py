@@ -1,7 +1,9 @@
 from __future__ import annotations
 
 from engine.drafters.copy import CopyDrafter
-from engine.drafters.portfolio import LONG_MATCH, Portfolio, pick
+from engine.drafters.drafter import Offer
+from engine.drafters.portfolio import Portfolio
+from engine.testing import ScriptedDrafter
 
 
 class Recorder:
@@ -12,6 +14,9 @@ class Recorder:
     def __init__(self) -> None:
         self.tokens: list[int] = []
         self.hidden: list[str] = []
+
+    def offer(self, limit: int) -> Offer:
+        return Offer(self.name, min(limit, 5))
 
     def propose(self, limit: int) -> list[int]:
         return [7] * limit
@@ -29,18 +34,29 @@ class Recorder:
         self.hidden = [context]
 
 
-def test_copying_wins_behind_a_long_match_only():
-    assert pick(LONG_MATCH, has_context_drafter=True) == "copy"
-    assert pick(LONG_MATCH - 1, has_context_drafter=True) == "dflash"
-    assert pick(0, has_context_drafter=False) == "copy"
-
-
-def test_each_round_asks_the_drafter_that_the_rule_picks():
+def test_offers_what_each_could_draft():
     portfolio = Portfolio(CopyDrafter(), Recorder())
     portfolio.commit([1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11])
-    assert portfolio.propose(3) == [7, 7, 7]
-    portfolio.commit([1, 2, 3, 4, 5, 6, 7, 8])
-    assert portfolio.propose(3) == [9, 10, 11]
+    assert portfolio.offers(8) == [Offer("recorder", 5)]
+    portfolio.commit([1, 2, 3, 4])
+    assert portfolio.offers(8) == [Offer("copy", 4, 3), Offer("recorder", 5)]
+    assert portfolio.offers(2) == [Offer("copy", 2, 3), Offer("recorder", 2)]
+    assert portfolio.offers(0) == []
+
+
+def test_proposes_by_name():
+    portfolio = Portfolio(CopyDrafter([1, 2, 3, 4, 1, 2, 3]), Recorder())
+    assert portfolio.propose("copy", 3) == [4, 1, 2]
+    assert portfolio.propose("recorder", 2) == [7, 7]
+    assert portfolio.propose("nobody", 2) == []
+
+
+def test_what_a_grammar_forces_is_offered_alone():
+    portfolio = Portfolio(CopyDrafter([1, 2, 3, 4, 1, 2, 3]), Recorder())
+    portfolio.grammar = ScriptedDrafter([5, 6])
+    assert portfolio.offers(8) == [Offer("scripted", 2)]
+    portfolio.grammar = ScriptedDrafter([])
+    assert [offer.drafter for offer in portfolio.offers(8)] == ["copy", "recorder"]
 
 
 def test_whoever_does_not_draft_stays_in_step():
@@ -55,6 +71,6 @@ def test_whoever_does_not_draft_stays_in_step():
 
 
 def test_alone_or_without_anyone():
-    assert Portfolio(None, Recorder()).propose(2) == [7, 7]
-    assert Portfolio(None, None).propose(2) == []
+    assert Portfolio(None, Recorder()).offers(2) == [Offer("recorder", 2)]
+    assert Portfolio(None, None).offers(2) == []
     Portfolio(CopyDrafter(), None).observe("nobody reads it")

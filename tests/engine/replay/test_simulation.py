@@ -9,7 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from engine.decoding.costs import Costs
-from engine.decoding.surplus import INHERITED, SHARE, Choice, Offer, SurplusController
+from engine.decoding.surplus import INHERITED, SHARE, Choice, SurplusController
+from engine.drafters.drafter import Offer
 from engine.replay.adversaries import ADVERSARIES, Adversary
 from engine.replay.machines import MACHINES
 from engine.replay.simulation import Outcome, decode, hindsight

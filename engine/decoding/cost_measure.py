@@ -1,0 +1,145 @@
+"""Timing this machine's rounds, one at a time, as they run while decoding.
+
+Every forward waits for the token that the one before it chose: loops without that dependency let
+the device overlap what decoding cannot, and mislead.
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable, Iterator
+
+import mlx.core as mx
+import numpy as np
+
+from engine.decoding.cost_curve import CostCurve, Grid
+from engine.decoding.exactness import random_start
+from engine.decoding.sampling import choose
+from engine.drafters.dflash import DFlashModel
+from engine.drafters.dflash_drafter import ContextRows, DFlashDrafter
+from engine.messages import Sampling
+from engine.targets.caches import Caches
+from engine.targets.target import Target
+
+# Lengths of context, as far as the model's reaches.
+CONTEXTS = (64, 1024, 8192)
+# Rounds of each kind, of which the median counts; fewer where they take long.
+REPEATS, FEWEST_REPEATS = 7, 3
+# What measuring at one context may take; after that the fewest repeats will do.
+SECONDS = 0.5
+
+GREEDY = Sampling()
+
+
+class CostMeasurement:
+    """Measures round by round, so that whoever waits for the engine waits for one round at most.
+
+    width: rows of the widest forward. drafter: the target's, which must be tapped for it.
+    context: the model's own, in tokens. clock: seconds.
+    """
+
+    def __init__(
+        self,
+        target: Target,
+        vocabulary: int,
+        context: int,
+        width: int,
+        drafter: DFlashModel | None,
+        *,
+        clock: Callable[[], float] = time.perf_counter,
+    ) -> None:
+        self._target = target
+        self._vocabulary = vocabulary
+        self._model = drafter
+        self._clock = clock
+        # Measuring itself appends rows.
+        most = context - 2 * (REPEATS + 1) * 2 * width
+        self._contexts = [c for c in CONTEXTS if c <= most] or [max(2, most)]
+        drafts = drafter.config.block_size - 1 if drafter is not None else 0
+        self._rows = range(1, width + 1)
+        self._drafts = range(1, min(drafts, width - 1) + 1)
+        self._forward: list[tuple[float, ...]] = []
+        self._draft: list[tuple[float, ...]] = []
+        self._caches: Caches = []
+        self._proposer: DFlashDrafter | None = None
+        self._token = 0
+        self._plan = self._measure()
+
+    def step(self) -> bool:
+        """One more round. False when there was nothing left to do."""
+        return next(self._plan, None) is not None
+
+    @property
+    def share(self) -> float:
+        """Done of the whole."""
+        return len(self._forward) / len(self._contexts)
+
+    def curve(self) -> CostCurve:
+        """When `step` has nothing left to do."""
+        contexts = tuple(self._contexts)
+        forward = Grid(contexts=contexts, counts=tuple(self._rows), seconds=tuple(self._forward))
+        if not self._drafts:
+            return CostCurve(forward=forward)
+        draft = Grid(contexts=contexts, counts=tuple(self._drafts), seconds=tuple(self._draft))
+        return CostCurve(forward=forward, drafters={"dflash": draft})
+
+    def _measure(self) -> Iterator[bool]:
+        for context in self._contexts:
+            # Kernels and times depend on shapes, so made-up state will do.
+            self._caches = random_start(self._target, self._vocabulary, context)()
+            self._proposer = self._new_proposer(context)
+            for rows in (1, self._rows[-1]):
+                self._round(rows)
+                yield True
+            forward: list[list[float]] = [[] for _ in self._rows]
+            draft: list[list[float]] = [[] for _ in self._drafts]
+            spent = 0.0
+            while len(forward[0]) < (REPEATS if spent < SECONDS else FEWEST_REPEATS):
+                # Each once: what disturbs the machine then disturbs all alike.
+                for rows, times in zip(self._rows, forward, strict=True):
+                    times.append(self._round(rows))
+                    yield True
+                for drafts, times in zip(self._drafts, draft, strict=True):
+                    times.append(self._proposal(drafts))
+                    yield True
+                spent += sum(times[-1] for times in (*forward, *draft))
+            self._forward.append(tuple(map(statistics.median, forward)))
+            self._draft.append(tuple(map(statistics.median, draft)))
+        self._caches, self._proposer = [], None
+
+    def _new_proposer(self, context: int) -> DFlashDrafter | None:
+        """The drafter behind made-up rows of that many tokens."""
+        if self._model is None:
+            return None
+        target, config = self._target, self._model.config
+        proposer = DFlashDrafter(self._model, embed=target.embed, head=target.head, sampling=GREEDY)
+        kept = context if config.reach is None else min(context, config.reach)
+        rows = mx.random.normal((1, kept, config.hidden_size), key=mx.random.key(0))
+        dtype = target.embed(mx.array([0])).dtype
+        proposer.restore(ContextRows(context - kept, rows.astype(dtype)))
+        proposer.commit([0] * (context + 1))
+        proposer.propose(1)
+        return proposer
+
+    def _round(self, rows: int) -> float:
+        """Seconds of a forward over `rows`, of which the first is kept, and of choosing."""
+        began = self._clock()
+        logits = self._target.forward([self._token] * rows, self._caches)
+        chosen = np.array(choose(logits, range(1, rows + 1), GREEDY, 0))
+        self._target.roll_back(self._caches, rows, 1)
+        # The next forward waits for it.
+        self._token = max(0, int(chosen[0]))
+        seconds = self._clock() - began
+        if self._proposer is not None:
+            self._proposer.commit([self._token])
+            self._proposer.observe(self._target.take_hidden()[:1])
+        return seconds
+
+    def _proposal(self, drafts: int) -> float:
+        """Seconds of a proposal behind a round."""
+        self._round(1)
+        began = self._clock()
+        assert self._proposer is not None
+        self._proposer.propose(drafts)
+        return self._clock() - began

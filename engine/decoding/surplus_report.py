@@ -1,0 +1,187 @@
+"""What decoding took and gained, by kind of text: of one reply, and of all."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+
+from msgspec import Struct
+
+from engine.decoding.surplus import Choice
+
+
+class DrafterSurplus(Struct, frozen=True, kw_only=True):
+    """One drafter in one regime. tried, accepted: drafts by position in their block, of those
+    that the target's choice decided about."""
+
+    drafter: str
+    rounds: int
+    tried: tuple[int, ...]
+    accepted: tuple[int, ...]
+
+
+class RegimeSurplus(Struct, frozen=True, kw_only=True):
+    """One regime; times are in seconds.
+
+    rounds, tokens, seconds: of decoding. tok_s: tokens a second.
+    saved: what target-only would have taken (as the cost curve has it now) less what it took;
+        surplus_ms: that for each token, in milliseconds.
+    widths: how many rounds had how many rows. looks: proposals that were not verified.
+    target_only: seconds of rounds without drafts, by reason.
+    """
+
+    regime: str
+    rounds: int
+    tokens: int
+    seconds: float
+    tok_s: float
+    saved: float
+    surplus_ms: float
+    widths: dict[int, int]
+    looks: int
+    target_only: dict[str, float]
+    drafters: tuple[DrafterSurplus, ...]
+
+
+class Span(Struct, frozen=True, kw_only=True):
+    """Rounds in a row with the same regime, drafter (``""`` for none) and rows."""
+
+    regime: str
+    drafter: str
+    width: int
+    rounds: int
+    tokens: int
+    seconds: float
+
+
+@dataclass
+class _Drafter:
+    rounds: int = 0
+    tried: Counter[int] = field(default_factory=Counter)
+    accepted: Counter[int] = field(default_factory=Counter)
+
+
+@dataclass
+class _Regime:
+    rounds: int = 0
+    tokens: int = 0
+    seconds: float = 0.0
+    saved: float = 0.0
+    looks: int = 0
+    widths: Counter[int] = field(default_factory=Counter)
+    target_only: dict[str, float] = field(default_factory=dict)
+    drafters: dict[str, _Drafter] = field(default_factory=dict)
+
+
+class Tally:
+    """Counts rounds."""
+
+    def __init__(self) -> None:
+        self._regimes: dict[str, _Regime] = {}
+
+    def add(
+        self, choice: Choice, drafts: int, tokens: int, seconds: float, target_seconds: float
+    ) -> None:
+        """A round that verified `drafts` and committed `tokens` in `seconds`; a target-only round
+        would have taken `target_seconds`, or 0 where that is not known."""
+        row = self._regimes.setdefault(choice.regime, _Regime())
+        row.rounds += 1
+        row.tokens += tokens
+        row.seconds += seconds
+        if target_seconds:
+            row.saved += tokens * target_seconds - seconds
+        row.widths[drafts + 1] += 1
+        row.looks += sum(ask.drafter != choice.drafter or not drafts for ask in choice.asks)
+        if not drafts:
+            spent = row.target_only.get(choice.reason, 0.0)
+            row.target_only[choice.reason] = spent + seconds
+            return
+        drafter = row.drafters.setdefault(choice.drafter, _Drafter())
+        drafter.rounds += 1
+        accepted = min(tokens - 1, drafts)
+        for position in range(min(accepted + 1, drafts)):
+            drafter.tried[position] += 1
+            drafter.accepted[position] += position < accepted
+
+    def include(self, other: Tally) -> None:
+        """Add everything that `other` counted."""
+        for regime, more in other._regimes.items():
+            row = self._regimes.setdefault(regime, _Regime())
+            row.rounds += more.rounds
+            row.tokens += more.tokens
+            row.seconds += more.seconds
+            row.saved += more.saved
+            row.looks += more.looks
+            row.widths.update(more.widths)
+            for reason, seconds in more.target_only.items():
+                row.target_only[reason] = row.target_only.get(reason, 0.0) + seconds
+            for name, theirs in more.drafters.items():
+                drafter = row.drafters.setdefault(name, _Drafter())
+                drafter.rounds += theirs.rounds
+                drafter.tried.update(theirs.tried)
+                drafter.accepted.update(theirs.accepted)
+
+    def report(self) -> tuple[RegimeSurplus, ...]:
+        return tuple(
+            RegimeSurplus(
+                regime=regime,
+                rounds=row.rounds,
+                tokens=row.tokens,
+                seconds=row.seconds,
+                tok_s=row.tokens / row.seconds if row.seconds else 0.0,
+                saved=row.saved,
+                surplus_ms=1e3 * row.saved / row.tokens if row.tokens else 0.0,
+                widths=dict(sorted(row.widths.items())),
+                looks=row.looks,
+                target_only=dict(row.target_only),
+                drafters=tuple(
+                    DrafterSurplus(
+                        drafter=name,
+                        rounds=drafter.rounds,
+                        tried=_by_position(drafter.tried),
+                        accepted=_by_position(drafter.accepted, len(drafter.tried)),
+                    )
+                    for name, drafter in row.drafters.items()
+                ),
+            )
+            for regime, row in self._regimes.items()
+        )
+
+
+def _by_position(counts: Counter[int], positions: int | None = None) -> tuple[int, ...]:
+    return tuple(counts[position] for position in range(positions or len(counts)))
+
+
+class Timeline:
+    """Joins rounds to spans."""
+
+    def __init__(self) -> None:
+        self._spans: list[Span] = []
+
+    def add(self, choice: Choice, drafts: int, tokens: int, seconds: float) -> None:
+        span = Span(
+            regime=choice.regime,
+            drafter=choice.drafter if drafts else "",
+            width=drafts + 1,
+            rounds=1,
+            tokens=tokens,
+            seconds=seconds,
+        )
+        if self._spans and _alike(self._spans[-1], span):
+            last = self._spans.pop()
+            span = Span(
+                regime=span.regime,
+                drafter=span.drafter,
+                width=span.width,
+                rounds=last.rounds + 1,
+                tokens=last.tokens + tokens,
+                seconds=last.seconds + seconds,
+            )
+        self._spans.append(span)
+
+    def spans(self) -> tuple[Span, ...]:
+        return tuple(self._spans)
+
+
+def _alike(one: Span, other: Span) -> bool:
+    return (one.regime, one.drafter, one.width) == (other.regime, other.drafter, other.width)
