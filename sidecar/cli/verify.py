@@ -30,7 +30,7 @@ from sidecar.cli.terminal import describe_exactness, note, say_error
 from sidecar.config import load_config
 from sidecar.jobs.coding_prompts import PROMPTS
 from sidecar.jobs.disturbance import Disturbances
-from sidecar.jobs.verification import SWAPPED, Pair, Verification, cases, hash_of
+from sidecar.jobs.verification import Pair, Verification, cases, hash_of
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -57,12 +57,13 @@ class Settings(Struct, frozen=True, kw_only=True):
 
 @dataclasses.dataclass(frozen=True)
 class Proof:
-    """One way to draft. client: makes the engine, when it is its turn. drafters: see
-    `GenerateRequest.drafters`."""
+    """One way to draft. client: makes the engine, when it is its turn. drafters, policy: see
+    `GenerateRequest`."""
 
     name: str
     client: Callable[[], EngineClient]
     drafters: tuple[str, ...] = ()
+    policy: str = "always"
 
 
 def command(
@@ -146,7 +147,7 @@ def every_proof(options: EngineOptions, random: Path) -> list[Proof]:
             for draft in drafts
         ),
         Proof("random drafter", unknowing, ("dflash",)),
-        Proof("swapped in mid-reply", best, SWAPPED),
+        Proof("swapped in mid-reply", best, policy="switch"),
     ]
 
 
@@ -199,6 +200,7 @@ async def _compare(
         max_tokens=settings.max_tokens or _FEWEST_TOKENS,
         name=proof.name,
         drafters=proof.drafters,
+        policy=proof.policy,
         disturbances=disturbances,
     )
     began = time.monotonic()

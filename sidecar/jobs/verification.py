@@ -23,9 +23,6 @@ SAMPLINGS = {
     ),
 }
 
-SWAPPED = ("dflash", "none", "copy", "dflash", "copy", "none", "none", "dflash", "dflash", "copy")
-"""Whose turn it is, round by round, in a reply whose drafter is swapped again and again."""
-
 
 class Case(Struct, frozen=True, kw_only=True):
     """One request to make twice. `seed` seeds the sampling and picks the prompt's variant."""
@@ -80,7 +77,8 @@ def cases(prompts: Sequence[CodingPrompt], pairs: int, seed: int) -> list[Case]:
 class Verification:
     """Runs cases, one after the other; with `disturbances`, other requests meanwhile.
 
-    name: for the report. drafters: see `GenerateRequest.drafters`.
+    name: for the report. drafters, policy: see `GenerateRequest`. The default drafts also where it
+    does not pay: only what is verified is proven.
     """
 
     def __init__(
@@ -90,12 +88,14 @@ class Verification:
         max_tokens: int,
         name: str = "",
         drafters: tuple[str, ...] = (),
+        policy: str = "always",
         disturbances: Disturbances | None = None,
     ) -> None:
         self._client = client
         self.max_tokens = max_tokens
         self._name = name
         self._drafters = drafters
+        self._policy = policy
         self._disturbances = disturbances
 
     async def run(self, wanted: Sequence[Case], done: Callable[[Pair], None]) -> list[Pair]:
@@ -154,6 +154,7 @@ class Verification:
             seed=case.seed,
             draft=draft,
             drafters=self._drafters,
+            policy=self._policy,
         )
 
     async def _reply(self, request: GenerateRequest) -> Finished:

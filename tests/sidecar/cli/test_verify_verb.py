@@ -11,7 +11,6 @@ from engine import EngineClient, EngineOptions, EngineStatus, GenerateRequest, N
 from engine.testing import FakeEngine
 from sidecar.cli import verify
 from sidecar.cli.verify import Proof, Settings, every_proof, prove
-from sidecar.jobs.verification import SWAPPED
 
 Reply = Callable[[GenerateRequest], str] | str
 
@@ -26,8 +25,8 @@ async def proved(reply: Reply, settings: Settings, *, drafts: bool = True) -> in
     return await prove([proof_of(engine)], "fake", settings)
 
 
-def proof_of(engine: FakeEngine, name: str = "auto", drafters: tuple[str, ...] = ()) -> Proof:
-    return Proof(name, lambda: EngineClient(engine), drafters)
+def proof_of(engine: FakeEngine, name: str = "auto", **how: Any) -> Proof:
+    return Proof(name, lambda: EngineClient(engine), **how)
 
 
 async def test_equal_replies_exit_0_and_are_reported(
@@ -111,8 +110,8 @@ async def test_several_proofs_are_run_in_turn_and_added_up(
 ) -> None:
     engines = [FakeEngine("abc", facts=facts) for _ in range(2)]
     proofs = [
-        proof_of(engines[0], "one", ("dflash",)),
-        proof_of(engines[1], "swapped", ("dflash", "none")),
+        proof_of(engines[0], "one", drafters=("dflash",)),
+        proof_of(engines[1], "swapped", policy="switch"),
     ]
     path = tmp_path / "verify.json"
     assert await prove(proofs, "fake", Settings(pairs=6, max_tokens=3, json=path)) == 0
@@ -121,6 +120,7 @@ async def test_several_proofs_are_run_in_turn_and_added_up(
     assert "fake, swapped: 6 pairs, 0 differences" in printed
     for engine, proof in zip(engines, proofs, strict=True):
         assert {request.drafters for request in engine.seen} == {proof.drafters}
+        assert {request.policy for request in engine.seen} == {proof.policy}
     report = json.loads(path.read_text())
     figures = report["figures"]
     assert (figures["pairs"], figures["differences"], figures["accepted"]) == (12, 0, 36)
@@ -167,7 +167,8 @@ def test_all_is_every_known_drafter_a_random_one_and_swapping(
         "random drafter",
         "swapped in mid-reply",
     ]
-    assert [proof.drafters for proof in proofs] == [*[("dflash",)] * 3, SWAPPED]
+    assert [proof.drafters for proof in proofs] == [*[("dflash",)] * 3, ()]
+    assert [proof.policy for proof in proofs] == [*["always"] * 3, "switch"]
     for proof in proofs:
         proof.client()
     drafts = [options.draft for options in started]
