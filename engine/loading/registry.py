@@ -41,7 +41,7 @@ def resolve(name: str) -> Source:
     """What `name` stands for; touches no network.
 
     ``org/name`` is always a Hub id: a folder of that name in the current directory, which may be
-    anybody's, must not replace it. A folder starts with ``./``, ``/`` or ``~``, or has no slash.
+    anybody's, must not replace it. For the same reason a folder starts with ``.``, ``/`` or ``~``.
     Raises RequestError naming ``model`` for no name at all, ModelError for a folder that is none.
     """
     if name == BUILTIN:
@@ -50,11 +50,11 @@ def resolve(name: str) -> Source:
         return Source(name, "smollm2", cache_dir() / "models" / SMOLLM2)
     if HUB_ID.fullmatch(name):
         return Source(name, "hub")
-    path = Path(name).expanduser() if name else None
-    if path is not None and path.is_dir():
-        return Source(path.resolve().name, "folder", path.resolve())
-    if path is not None and "/" in name:
-        raise ModelError(f"{name}: no such folder")
+    if name.startswith((".", "/", "~")):
+        path = Path(name).expanduser().resolve()
+        if not path.is_dir():
+            raise ModelError(f"{name}: no such folder")
+        return Source(path.name, "folder", path)
     raise RequestError(
         f"model {name!r} is unknown: use {BUILTIN}, {SMOLLM2}, a Hub id (organisation/name) or a "
         "folder (./name)",

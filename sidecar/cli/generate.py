@@ -26,7 +26,7 @@ from sidecar.config import load_config
 def command(
     prompt: Annotated[str, typer.Argument(help="The prompt; - reads it from stdin.")],
     system: Annotated[str | None, typer.Option(help="A system message before it.")] = None,
-    max_tokens: Annotated[int | None, typer.Option(help="At most this many tokens.")] = None,
+    max_tokens: Annotated[int, typer.Option(help="At most this many tokens.")] = 512,
     temperature: Annotated[float | None, typer.Option(help="0 is greedy.")] = None,
     top_p: Annotated[float | None, typer.Option(help="Sample from this much probability.")] = None,
     top_k: Annotated[int | None, typer.Option(help="Sample from this many; 0: all.")] = None,

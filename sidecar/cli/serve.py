@@ -223,7 +223,8 @@ def _print_line(value: dict[str, Any]) -> None:
 def curl_line(address: Address) -> str:
     """A request that can be pasted into a shell. A key stays out of terminals and logs."""
     key = "" if address.api_key is None else ' -H "Authorization: Bearer $PILLION_HTTP_API_KEY"'
-    body = json.dumps({"messages": [{"role": "user", "content": _QUESTION}]})
+    # Bounded: the built-in model does not always find an end of its own.
+    body = json.dumps({"messages": [{"role": "user", "content": _QUESTION}], "max_tokens": 128})
     return (
         f"curl {address.url}/v1/chat/completions{key} "
         f"-H 'Content-Type: application/json' -d '{body}'"
