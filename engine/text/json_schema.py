@@ -49,6 +49,7 @@ ONE = frozenset(
 )
 MANY = frozenset({"allOf", "anyOf", "items", "oneOf", "prefixItems"})
 NAMED = frozenset({"$defs", "definitions", "dependentSchemas", "patternProperties", "properties"})
+IGNORED = frozenset({"$comment", "$id", "default", "description", "examples", "title"})
 # llguidance follows 128 levels of JSON; a level of schema is at least one of them.
 MAX_DEPTH = 100
 
@@ -102,7 +103,7 @@ def _copy(schema: Any, where: str, field: str, depth: int) -> Any:
             copy[key] = {name: inner(part) for name, part in value.items()}
         elif key in ONE:
             copy[key] = inner(value)
-        elif key not in ("x-guidance", "$id") and (key != "format" or value in FORMATS):
+        elif key not in IGNORED and (key != "format" or value in FORMATS):
             copy[key] = value
     return copy
 

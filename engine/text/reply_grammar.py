@@ -41,12 +41,14 @@ def reply_grammar(
         again = f" ({rules.literal(BETWEEN)} call)*" if reply.several else ""
         alternatives.append(f"call{again}")
     text = rules.text(" | ".join(alternatives), **named)
-    if problem(text):
-        for field, rule in blamed:
-            if reason := problem(rules.text(rule)):
-                raise RequestError(f"{field}: {reason}", field=field)
-        raise RequestError(f"tools: {problem(text)}", field="tools")
-    return Grammar(text=text, field=blamed[0][0] if len(blamed) == 1 else "tools")
+    field = blamed[0][0] if len(blamed) == 1 else "tools"
+    if reason := problem(text):
+        for part, rule in blamed if len(blamed) > 1 else ():
+            if its_own := problem(rules.text(rule)):
+                field, reason = part, its_own
+                break
+        raise RequestError(f"{field}: {reason}", field=field)
+    return Grammar(text=text, field=field)
 
 
 def _decoded(schema: str) -> Any:
