@@ -81,6 +81,7 @@ class MemoryPlan:
         return asked if asked is not None else largest
 
     def described(self, context: int) -> str:
+        """The total at `context` tokens and its parts, for a message."""
         parts = {
             "weights": self.weights,
             "drafter": self.drafter,
