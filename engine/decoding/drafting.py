@@ -62,7 +62,8 @@ class Drafting:
     def settle(self, drafts: int, run: Sequence[int], *, ended: bool) -> None:
         """The round is over: `drafts` were verified and `run` was committed; it may have `ended`
         the reply."""
-        seconds = self._clock() - self._began
+        # Microseconds are enough, and a log of them is short.
+        seconds = round(self._clock() - self._began, 6)
         choice = self._choice
         target_seconds = self._costs.target(choice.context) if self._costs is not None else 0.0
         self._policy.settle(choice, self._proposals, run, ended=ended, seconds=seconds)

@@ -127,13 +127,13 @@ class Tally:
                 regime=regime,
                 rounds=row.rounds,
                 tokens=row.tokens,
-                seconds=row.seconds,
-                tok_s=row.tokens / row.seconds if row.seconds else 0.0,
-                saved=row.saved,
-                surplus_ms=1e3 * row.saved / row.tokens if row.tokens else 0.0,
+                seconds=round(row.seconds, 6),
+                tok_s=round(row.tokens / row.seconds, 3) if row.seconds else 0.0,
+                saved=round(row.saved, 6),
+                surplus_ms=round(1e3 * row.saved / row.tokens, 4) if row.tokens else 0.0,
                 widths=dict(sorted(row.widths.items())),
                 looks=row.looks,
-                target_only=dict(row.target_only),
+                target_only={why: round(s, 6) for why, s in row.target_only.items()},
                 drafters=tuple(
                     DrafterSurplus(
                         drafter=name,
