@@ -78,11 +78,10 @@ def write(folder: Path, config: dict[str, Any], weights: dict[str, torch.Tensor]
     """Write config.json and model.safetensors into `folder`."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "config.json").write_text(json.dumps(config, indent=1) + "\n", "utf-8")
-    save_file(
-        {name: weight.contiguous() for name, weight in weights.items()},
-        folder / "model.safetensors",
-        metadata={"format": "mlx"},
-    )
+    file = folder / "model.safetensors"
+    contiguous = {name: weight.contiguous() for name, weight in weights.items()}
+    save_file(contiguous, file, metadata={"format": "mlx"})
+    file.chmod(0o644)  # it is written for the owner alone
 
 
 def lowered(name: str, weight: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
