@@ -171,6 +171,8 @@ class EngineClient:
         self._replies: dict[str, Reply] = {}
         self._ids = itertools.count(1)
         self._codec_thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="codec")
+        # Not the codec's thread, where keystrokes would wait for a slow schema.
+        self._grammar_threads = ThreadPoolExecutor(max_workers=2, thread_name_prefix="grammar")
         self._loop: asyncio.AbstractEventLoop | None = None
         self._changed = asyncio.Event()
 
@@ -275,9 +277,10 @@ class EngineClient:
         to (see `Codec.grammar`), and asks for no reasoning before it."""
         grammar = None
         if reply is not None:
-            # Not on the codec's thread, where keystrokes would wait for a slow schema.
             loop = asyncio.get_running_loop()
-            grammar = await loop.run_in_executor(None, self._codec().grammar, reply, tools)
+            grammar = await loop.run_in_executor(
+                self._grammar_threads, self._codec().grammar, reply, tools
+            )
         prompt: RenderedPrompt = await self._on_codec_thread(
             "chat", messages, tools=tools, template=template, reasoning=reply is None
         )
@@ -302,7 +305,8 @@ class EngineClient:
         await asyncio.get_running_loop().run_in_executor(None, self._backend.stop)
         # The endings of open requests are already queued on the loop; let them through.
         await asyncio.sleep(0)
-        self._codec_thread.shutdown(wait=False, cancel_futures=True)
+        for threads in (self._codec_thread, self._grammar_threads):
+            threads.shutdown(wait=False, cancel_futures=True)
 
 
 def error_of(failed: Failed) -> Exception:

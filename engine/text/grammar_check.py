@@ -21,7 +21,7 @@ from engine.text.constraints import Spelling, compiled, error_of
 MAX_CHARACTERS = 128 * 1024
 CPU_SECONDS = 2
 # On a busy machine two seconds of CPU take longer; nobody should wait for ever.
-WALL_SECONDS = 30
+WALL_SECONDS = 120
 # What compiles in milliseconds: it is short, its patterns are few (fewer still where several may
 # have to hold at once), and its multiples are of small numbers.
 QUICK_CHARACTERS = 8192
