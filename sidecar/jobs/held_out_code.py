@@ -26,7 +26,7 @@ EACH = 4
 """Functions of a package."""
 
 _FEWEST_LINES = 8
-_LINES_BEFORE = 24
+_LINES_BEFORE = 16
 
 
 class HeldOut(Struct, frozen=True, kw_only=True):
