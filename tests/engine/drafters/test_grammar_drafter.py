@@ -1,32 +1,40 @@
 from __future__ import annotations
 
 from engine.drafters.copy import CopyDrafter
+from engine.drafters.drafter import Offer
 from engine.drafters.grammar import GrammarDrafter
 from engine.drafters.portfolio import Portfolio
 
 
-class Half:
-    """A grammar that forces 1, 2, 3 every other time it is asked."""
+class Forcing:
+    """A grammar that has these tokens left to force."""
 
-    def __init__(self) -> None:
+    def __init__(self, tokens: list[int]) -> None:
+        self.tokens = tokens
         self.asked = 0
 
     def forced(self, limit: int) -> list[int]:
         self.asked += 1
-        return [1, 2, 3][:limit] if self.asked % 2 else []
+        return self.tokens[:limit]
 
 
-def test_forced_text_is_drafted_before_anybody_is_asked():
+def test_where_text_is_forced_nobody_else_is_asked():
+    grammar = Forcing([1, 2, 3])
     portfolio = Portfolio(CopyDrafter(), None)
-    portfolio.grammar = GrammarDrafter(Half())
+    portfolio.grammar = GrammarDrafter(grammar)
     portfolio.commit([7, 8, 9] * 4)
-    assert portfolio.propose(2) == [1, 2]
-    assert portfolio.propose(2) == [7, 8]
+    assert portfolio.offers(2) == [Offer("grammar", 2)]
+    assert portfolio.propose("grammar", 2) == [1, 2]
+    grammar.tokens = []
+    assert [offer.drafter for offer in portfolio.offers(2)] == ["copy"]
+    assert portfolio.propose("copy", 2) == [7, 8]
+    assert portfolio.propose("grammar", 2) == []
 
 
 def test_no_room_needs_no_grammar():
-    half = Half()
-    drafter = GrammarDrafter(half)
+    grammar = Forcing([1])
+    drafter = GrammarDrafter(grammar)
     assert drafter.propose(0) == []
-    assert half.asked == 0
+    assert drafter.offer(0) == Offer("grammar", 0)
+    assert grammar.asked == 0
     drafter.commit([1])
