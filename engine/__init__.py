@@ -5,6 +5,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 from engine.client import Backend, Codec, Detokenizer, EngineClient, Reply, error_of
+from engine.decoding.cost_curve import CostCurve, Grid, Step
+from engine.decoding.round_log import Round
+from engine.decoding.surplus_report import DrafterSurplus, RegimeSurplus, Span
 from engine.errors import (
     ContextLengthExceeded,
     EngineError,
@@ -45,7 +48,9 @@ __all__ = [
     "Chunk",
     "Codec",
     "ContextLengthExceeded",
+    "CostCurve",
     "Detokenizer",
+    "DrafterSurplus",
     "EngineClient",
     "EngineError",
     "EngineOptions",
@@ -56,6 +61,7 @@ __all__ = [
     "Finished",
     "GenerateRequest",
     "Grammar",
+    "Grid",
     "InstalledModel",
     "ModelError",
     "ModelInfo",
@@ -65,11 +71,15 @@ __all__ = [
     "PillionError",
     "Prefilling",
     "Priority",
+    "RegimeSurplus",
     "RenderedPrompt",
     "Reply",
     "ReplyFormat",
     "RequestError",
+    "Round",
     "Sampling",
+    "Span",
+    "Step",
     "ToolCall",
     "Totals",
     "baseline_command",

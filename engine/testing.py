@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 
 from engine.client import Codec, Detokenizer, Message
+from engine.decoding.cost_curve import CostCurve
 from engine.drafters.drafter import Offer
 from engine.errors import ContextLengthExceeded, RequestError
 from engine.messages import (
@@ -159,6 +160,7 @@ class FakeEngine:
     dies_after: fail every reply after that many tokens, like an engine that dies.
     facts: fields of every `Finished` that have no script of their own, such as ``accepted``, the
     same for all or by request.
+    costs: for the status.
     `seen` records every request, `steps` counts tokens produced per request id, `endings` holds
     the last event of each.
     """
@@ -175,6 +177,7 @@ class FakeEngine:
         facts: Mapping[str, Any] | Callable[[GenerateRequest], Mapping[str, Any]] | None = None,
         context: int = 4096,
         loading: threading.Event | None = None,
+        costs: CostCurve | None = None,
     ) -> None:
         self._reply = reply if callable(reply) else lambda _request: reply
         self._round_seconds = round_seconds
@@ -183,6 +186,7 @@ class FakeEngine:
         self._facts = facts if callable(facts) else lambda _request: facts or {}
         self._context = context
         self._loading = loading
+        self._costs = costs
         self._inbox: queue.Queue[GenerateRequest | None] = queue.Queue()
         self._cancelled: set[str] = set()
         self._thread: threading.Thread | None = None
@@ -214,6 +218,7 @@ class FakeEngine:
             drafters=("copy",),
             queued=self._inbox.qsize(),
             totals=self._totals,
+            costs=self._costs,
         )
 
     def stop(self) -> None:

@@ -59,10 +59,19 @@ class Check(Struct, frozen=True):
 
 def command(
     strict: Annotated[bool, typer.Option("--strict", help="Exit 1 on a warning too.")] = False,
+    costs: Annotated[
+        bool, typer.Option("--costs", help="Show what rounds cost here, by rows, and why.")
+    ] = False,
     config: Annotated[Path | None, typer.Option(help="Settings file (TOML).")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Check this machine, the settings and the running daemon. Exits 1 on a fatal finding."""
+    if costs:
+        # What it imports is not needed for the checks.
+        from sidecar.cli.costs import print_costs
+
+        print_costs(load_config(path=config), as_json=as_json)
+        return
     checks = []
     for check in checks_of(config):
         checks.append(check)

@@ -19,6 +19,7 @@ from sidecar.cli.replies import (
     show_reply,
     stream_reply,
 )
+from sidecar.cli.surplus import show_surplus
 from sidecar.cli.terminal import print_json
 from sidecar.config import load_config
 
@@ -36,6 +37,9 @@ def command(
     ] = None,
     no_draft: Annotated[
         bool, typer.Option("--no-draft", help="Do not speculate; the reply is the same.")
+    ] = False,
+    explain: Annotated[
+        bool, typer.Option("--explain", help="Say what drafting did, by kind of text, on stderr.")
     ] = False,
     local: Annotated[
         bool, typer.Option("--local", help="Load the model here; no daemon needed.")
@@ -56,6 +60,7 @@ def command(
         seed=seed,
         stop=stop or None,
         draft=False if no_draft else None,
+        explain=explain or None,
     )
     reply = ChatReply()
     with daemon_for(settings, local=local) as address:
@@ -68,3 +73,5 @@ def command(
         else:
             show_reply(pieces)
             note_cost(reply)
+            if explain:
+                show_surplus(reply.pillion)

@@ -48,6 +48,7 @@ class Settings(Struct, frozen=True, kw_only=True, omit_defaults=True):
     seed: int | None = None
     stop: list[str] | None = None
     draft: bool | None = None
+    explain: bool | None = None
 
 
 class ChatReply(Struct, kw_only=True):

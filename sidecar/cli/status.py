@@ -9,6 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from sidecar.cli.connection import Rpc, find_daemon
+from sidecar.cli.surplus import saved_line
 from sidecar.cli.terminal import describe_exactness, human_bytes, print_facts, print_json
 from sidecar.config import load_config
 
@@ -52,6 +53,7 @@ def rows(status: dict[str, Any]) -> Iterator[tuple[str, str]]:
     )
     yield "tokens", _tokens(totals)
     yield "drafts", _drafts(totals)
+    yield "surplus", _surplus(status)
     yield "audit", _audit(totals)
     yield "memory", human_bytes(status["memory_bytes"]) if status["memory_bytes"] else ""
     yield (
@@ -87,6 +89,19 @@ def _drafts(totals: dict[str, Any]) -> str:
     if not drafted:
         return ""
     return f"{totals['accepted']} of {drafted} accepted in {totals['rounds']} rounds"
+
+
+def _surplus(status: dict[str, Any]) -> str:
+    """Time saved in total, and by kind of text how much for each token."""
+    regimes = status["regimes"]
+    if not any(regime["drafters"] for regime in regimes):
+        return ""
+    each = ", ".join(
+        f"{regime['regime']} {regime['surplus_ms']:+.1f} ms/token" for regime in regimes
+    )
+    slow = status["slowdown"]
+    now = f"; rounds take {slow:.2f} times what was measured" if abs(slow - 1) > 0.1 else ""
+    return f"{saved_line(sum(regime['saved'] for regime in regimes))}; {each}{now}"
 
 
 def _audit(totals: dict[str, Any]) -> str:

@@ -16,6 +16,7 @@ from sidecar.http.chat_completions import ChatCompletions
 from sidecar.http.errors import on_bug, on_http_exception, on_pillion_error
 from sidecar.http.health import health
 from sidecar.http.limits import Limits
+from sidecar.http.metrics import metrics
 from sidecar.http.models import list_models, retrieve_model
 from sidecar.http.protocol import BoundedProtocol
 from sidecar.http.security import Security
@@ -31,6 +32,7 @@ def create_app(services: Services, *, limits: Limits | None = None) -> Starlette
             Route("/v1/models", partial(list_models, services=services)),
             Route("/v1/models/{id:path}", partial(retrieve_model, services=services)),
             Route("/health", partial(health, services=services)),
+            Route("/metrics", partial(metrics, services=services)),
         ],
         middleware=[Middleware(Security, services.config.http)],
         exception_handlers={

@@ -144,6 +144,7 @@ def chat_of(wire: ChatRequest, session: str | None) -> Chat:
         stop=tuple(stop),
         ignore_eos=bool(wire.ignore_eos),
         draft=wire.draft is not False,
+        explain=bool(wire.explain),
         session=session,
     )
 

@@ -30,7 +30,8 @@ class Chat(Struct, frozen=True, kw_only=True):
 
     messages: OpenAI-shaped. tools: OpenAI-shaped function definitions. template: further variables
     of the chat template. reply: what the reply is held to. logit_bias: token id to bias. seed: any
-    integer. session: a retention hint for the prefix cache.
+    integer. explain: see
+    `GenerateRequest`. session: a retention hint for the prefix cache.
     """
 
     id: str
@@ -51,6 +52,7 @@ class Chat(Struct, frozen=True, kw_only=True):
     stop: tuple[str, ...] = ()
     ignore_eos: bool = False
     draft: bool = True
+    explain: bool = False
     session: str | None = None
 
 
@@ -89,6 +91,7 @@ async def open_chat(services: Services, chat: Chat, model: ModelInfo) -> Reply:
             must_start_with=prompt.must_start_with,
             grammar=prompt.grammar,
             draft=chat.draft,
+            explain=chat.explain,
             priority=Priority.AGENT,
             boundaries=prompt.boundaries,
             session=chat.session,

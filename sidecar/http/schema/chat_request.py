@@ -82,7 +82,7 @@ class ResponseFormat(Struct, frozen=True):
 
 
 class ChatRequest(Struct, frozen=True, kw_only=True):
-    """None is a field left out. `draft`, `ignore_eos`, `top_k`, `min_p` and
+    """None is a field left out. `draft`, `explain`, `ignore_eos`, `top_k`, `min_p` and
     `repetition_penalty` are extensions; `chat_template_kwargs` and `reasoning_effort` become
     variables of the chat template."""
 
@@ -104,6 +104,7 @@ class ChatRequest(Struct, frozen=True, kw_only=True):
     stream: bool | None = None
     stream_options: StreamOptions | None = None
     draft: bool | None = None
+    explain: bool | None = None
     ignore_eos: bool | None = None
     tools: list[Tool] | None = None
     tool_choice: Literal["none", "auto", "required"] | NamedTool | None = None

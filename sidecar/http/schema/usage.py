@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from msgspec import Struct
+from msgspec import UNSET, Struct, UnsetType
 
-from engine import Finished
+from engine import Finished, RegimeSurplus, Round, Span
 
 
 class PromptTokensDetails(Struct, frozen=True):
@@ -30,7 +30,8 @@ class Usage(Struct, frozen=True, kw_only=True):
 
 
 class ReplyFacts(Struct, frozen=True, kw_only=True):
-    """The `pillion` object; names and units are those of `engine.Finished`."""
+    """The `pillion` object; names and units are those of `engine.Finished`. `timeline` and `log`
+    are there if `explain` asked for them."""
 
     seed: int
     exact: bool
@@ -45,6 +46,9 @@ class ReplyFacts(Struct, frozen=True, kw_only=True):
     queue_ms: float
     prefill_ms: float
     decode_ms: float
+    regimes: tuple[RegimeSurplus, ...]
+    timeline: tuple[Span, ...] | UnsetType = UNSET
+    log: tuple[Round, ...] | UnsetType = UNSET
 
 
 def usage_of(finished: Finished) -> Usage:
@@ -75,4 +79,7 @@ def facts_of(finished: Finished) -> ReplyFacts:
         queue_ms=round(finished.queue_ms, 3),
         prefill_ms=round(finished.prefill_ms, 3),
         decode_ms=round(finished.decode_ms, 3),
+        regimes=finished.regimes,
+        timeline=finished.timeline or UNSET,
+        log=finished.log or UNSET,
     )

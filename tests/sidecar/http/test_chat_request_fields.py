@@ -101,11 +101,17 @@ async def test_reasoning_and_seed_of_the_settings_reach_a_chat(
 
 async def test_plain_fields_reach_the_engine() -> None:
     request = await requested(
-        max_tokens=5, ignore_eos=True, draft=False, stop=["a", "b"], logit_bias={"3": 2, "1": -100}
+        max_tokens=5,
+        ignore_eos=True,
+        draft=False,
+        explain=True,
+        stop=["a", "b"],
+        logit_bias={"3": 2, "1": -100},
     )
     assert request.max_tokens == 5
     assert request.ignore_eos
     assert not request.draft
+    assert request.explain
     assert request.stop == ("a", "b")
     assert request.sampling.logit_bias == ((1, -100.0), (3, 2.0))
     assert request.priority is Priority.AGENT

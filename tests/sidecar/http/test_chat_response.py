@@ -53,6 +53,7 @@ PILLION = {
     "queue_ms": 1.235,
     "prefill_ms": 2.0,
     "decode_ms": 3.5,
+    "regimes": [],
 }
 
 

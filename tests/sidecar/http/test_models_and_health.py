@@ -75,3 +75,12 @@ async def test_a_wrong_method_is_405_with_allow(method: str, path: str, allow: s
     assert error["code"] == "method_not_allowed"
     assert method in error["message"]
     assert path in error["message"]
+
+
+async def test_metrics_for_prometheus_and_as_json() -> None:
+    async with asgi_door(FakeEngine("x")) as client:
+        scraped = await client.get("/metrics")
+        plain = await client.get("/metrics", headers={"accept": "application/json"})
+    assert scraped.headers["content-type"] == "text/plain; version=0.0.4; charset=utf-8"
+    assert "# TYPE pillion_ready gauge\npillion_ready 1\n" in scraped.text
+    assert plain.json()["state"] == "ready"

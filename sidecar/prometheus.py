@@ -1,0 +1,191 @@
+"""The daemon's status in Prometheus' text format (version 0.0.4)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
+
+from sidecar.metrics import status_report
+from sidecar.services import Services
+
+CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+
+
+class Sample(NamedTuple):
+    """One line."""
+
+    labels: Mapping[str, object]
+    value: float
+
+
+class Metric(NamedTuple):
+    """kind: ``counter`` or ``gauge``."""
+
+    name: str
+    kind: str
+    help: str
+    samples: list[Sample]
+
+
+def exposition(services: Services) -> str:
+    """Every metric that has samples, with its help."""
+    return "".join(f"{line}\n" for line in lines(status_report(services)))
+
+
+def lines(status: Mapping[str, Any]) -> Iterator[str]:
+    """status: as `sidecar.metrics.status_report` has it."""
+    for metric in metrics(status):
+        yield from _lines(metric)
+
+
+def metrics(status: Mapping[str, Any]) -> Iterator[Metric]:
+    """Those that have no samples included."""
+    totals = status["totals"]
+    yield _one("pillion_ready", "gauge", "1 while the model answers.", status["state"] == "ready")
+    yield _one("pillion_uptime_seconds", "gauge", "Since the daemon began.", status["uptime_s"])
+    yield Metric(
+        "pillion_requests_total",
+        "counter",
+        "Replies that ended, by how.",
+        [
+            Sample({"outcome": "cancelled"}, totals["cancelled"]),
+            Sample({"outcome": "failed"}, totals["failed"]),
+            Sample(
+                {"outcome": "finished"},
+                totals["requests"] - totals["cancelled"] - totals["failed"],
+            ),
+        ],
+    )
+    for name, what in (("active", "being decoded"), ("queued", "waiting")):
+        yield _one(f"pillion_{name}_requests", "gauge", f"Replies {what} now.", status[name])
+    computed = totals["prompt_tokens"] - totals["cached_tokens"]
+    yield Metric(
+        "pillion_prompt_tokens_total",
+        "counter",
+        "Prompt tokens, by whether a cache had them.",
+        [
+            Sample({"source": "computed"}, computed),
+            Sample({"source": "cached"}, totals["cached_tokens"]),
+        ],
+    )
+    for name, what in (
+        ("completion_tokens", "Tokens of replies."),
+        ("prefill_seconds", "Time spent on prompts."),
+        ("decode_seconds", "Time spent on replies."),
+        ("audits", "Past replies decoded again, target-only, in idle time."),
+        ("audit_differences", "Audits that found another reply. Anything but 0 is a defect."),
+    ):
+        yield _one(f"pillion_{name}_total", "counter", what, totals[name])
+    yield Metric(
+        "pillion_draft_tokens_total",
+        "counter",
+        "Verified draft tokens, by what the target said.",
+        [Sample({"outcome": name}, totals[name]) for name in ("accepted", "rejected")],
+    )
+    yield _one("pillion_target_forwards_total", "counter", "Decoding rounds.", totals["rounds"])
+    for name, what in (
+        ("memory_bytes", "Bytes that MLX holds in arrays."),
+        ("prefix_cache_bytes", "Bytes in the prefix cache."),
+        ("prefix_cache_entries", "Entries of the prefix cache."),
+    ):
+        yield _one(f"pillion_{name}", "gauge", what, status[name])
+    yield from _surplus(status["regimes"])
+    yield from _costs(status)
+
+
+def _surplus(regimes: list[dict[str, Any]]) -> Iterator[Metric]:
+    """What drafting does, by kind of text."""
+    for field, name, what in (
+        ("tokens", "tokens", "Tokens decoded, by kind of text."),
+        ("rounds", "rounds", "Decoding rounds, by kind of text."),
+        ("seconds", "decode_seconds", "Time of decoding rounds, by kind of text."),
+        ("looks", "looks", "Proposals that were compared with the reply, not verified."),
+    ):
+        samples = [Sample({"regime": regime["regime"]}, regime[field]) for regime in regimes]
+        yield Metric(f"pillion_regime_{name}_total", "counter", what, samples)
+    yield Metric(
+        "pillion_surplus_seconds",
+        "gauge",
+        "Time that drafting has saved against target-only, as the measured costs have it; "
+        "negative if it lost.",
+        [Sample({"regime": regime["regime"]}, regime["saved"]) for regime in regimes],
+    )
+    yield Metric(
+        "pillion_verify_rounds_total",
+        "counter",
+        "Rounds by the rows of their target forward; 1 is target-only.",
+        [
+            Sample({"regime": regime["regime"], "rows": rows}, rounds)
+            for regime in regimes
+            for rows, rounds in regime["widths"].items()
+        ],
+    )
+    yield Metric(
+        "pillion_target_only_seconds_total",
+        "counter",
+        "Time of rounds without drafts, by why there were none.",
+        [
+            Sample({"regime": regime["regime"], "reason": reason}, seconds)
+            for regime in regimes
+            for reason, seconds in regime["target_only"].items()
+        ],
+    )
+    yield Metric(
+        "pillion_drafts_total",
+        "counter",
+        "Drafts that the target's choice decided about, by position in their block (from 1).",
+        [
+            Sample({**labels, "position": position, "outcome": outcome}, count)
+            for regime in regimes
+            for drafter in regime["drafters"]
+            for labels in [{"regime": regime["regime"], "drafter": drafter["drafter"]}]
+            for position, (accepted, tried) in enumerate(
+                zip(drafter["accepted"], drafter["tried"], strict=True), 1
+            )
+            for outcome, count in (("accepted", accepted), ("rejected", tried - accepted))
+        ],
+    )
+
+
+def _costs(status: Mapping[str, Any]) -> Iterator[Metric]:
+    forward = status["costs"]["forward"] if status["costs"] else None
+    yield Metric(
+        "pillion_forward_seconds",
+        "gauge",
+        "What a target forward takes on this machine, as measured at load.",
+        [
+            Sample({"context": context, "rows": rows}, seconds)
+            for context, row in zip(forward["contexts"], forward["seconds"], strict=True)
+            for rows, seconds in zip(forward["counts"], row, strict=True)
+        ]
+        if forward
+        else [],
+    )
+    yield _one(
+        "pillion_slowdown_ratio",
+        "gauge",
+        "How much longer rounds take now than was measured at load.",
+        status["slowdown"],
+    )
+
+
+def _one(name: str, kind: str, what: str, value: float) -> Metric:
+    return Metric(name, kind, what, [Sample({}, value)])
+
+
+def _lines(metric: Metric) -> Iterator[str]:
+    if not metric.samples:
+        return
+    yield f"# HELP {metric.name} {metric.help}"
+    yield f"# TYPE {metric.name} {metric.kind}"
+    for labels, value in metric.samples:
+        pairs = ",".join(f'{name}="{_escaped(str(text))}"' for name, text in labels.items())
+        yield (
+            f"{metric.name}{{{pairs}}} {float(value):.17g}"
+            if pairs
+            else (f"{metric.name} {float(value):.17g}")
+        )
+
+
+def _escaped(text: str) -> str:
+    return text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
