@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import msgspec
 from msgspec import Struct
@@ -132,7 +133,7 @@ def loops(tokens: Sequence[int]) -> bool:
     )
 
 
-def figures(rows: Sequence[Acceptance]) -> dict[str, object]:
+def figures(rows: Sequence[Acceptance]) -> dict[str, Any]:
     """What is looked at first, of replies that do not loop: tokens a round on held-out code, and
     for the better drafter what sampling at T=0.7 leaves, and what sharing the noise gains."""
     code = {
@@ -140,7 +141,7 @@ def figures(rows: Sequence[Acceptance]) -> dict[str, object]:
         for row in rows
         if row.text == CODE and not row.looping and row.rounds
     }
-    found: dict[str, object] = {}
+    found: dict[str, Any] = {}
     for version in ("v1", "v2"):
         row = code.get((f"dflash {version}", "greedy", ""))
         found[f"accepted_per_round_code_{version}"] = row.tokens_per_round if row else None

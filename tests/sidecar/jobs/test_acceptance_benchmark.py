@@ -120,7 +120,7 @@ def test_figures_are_of_code_that_does_not_loop_and_of_the_better_drafter() -> N
     assert found["sampled_over_greedy_drafts"] == 0.5
     assert found["shared_over_own_noise_acceptance"] == pytest.approx(1.591)
     assert found["shared_over_own_noise_drafts"] == 7.5
-    assert len(found["acceptance"]) == len(rows)  # type: ignore[arg-type]
+    assert len(found["acceptance"]) == len(rows)
 
 
 def test_figures_of_what_was_not_measured_are_none() -> None:
