@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from engine.builtin import TARGET
+from engine.builtin import DRAFTERS, TARGET
 from engine.builtin.__main__ import FOLDER, MANIFEST, check
 
 
 def test_every_shipped_file_is_listed_and_whole() -> None:
     sizes, faults = check(FOLDER, MANIFEST.read_text("utf-8"))
     assert faults == []
-    shipped = {path.relative_to(FOLDER).as_posix() for path in TARGET.rglob("*") if path.is_file()}
+    files = [path for folder in (TARGET, *DRAFTERS) for path in folder.rglob("*")]
+    shipped = {path.relative_to(FOLDER).as_posix() for path in files if path.is_file()}
     assert {name for name, _ in sizes} == shipped
 
 
