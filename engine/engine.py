@@ -131,6 +131,7 @@ class Engine:
         import mlx.core as mx
         import msgspec
 
+        from engine.cpu.install import install
         from engine.decoding.exactness import measured_chunk, probe
         from engine.loading.load import load
         from engine.loading.measured import measured
@@ -145,8 +146,12 @@ class Engine:
         if mx.metal.is_available():
             mx.set_wired_limit(int(mx.device_info()["max_recommended_working_set_size"]))
         target = bind(loaded.model, loaded.config)
+        self._set("loading", "choosing kernels")
+        kernels = install(target.model, options.kernels)
         info = loaded.info
         pair = load_pair(options, target, info, lambda what, p: self._set("loading", what, p))
+        if pair.model is not None:
+            install(pair.model, options.kernels)
         asked = 1 if options.draft == "none" else options.max_width or widest(pair.model)
         exactness = probe(
             target,
@@ -188,6 +193,7 @@ class Engine:
             model=info,
             drafters=drafters if width > 1 else (),
             notes=(pair.note,) if pair.note else (),
+            kernels=kernels,
             memory_bytes=active_memory(),
         )
         self._set("ready")

@@ -282,6 +282,7 @@ class EngineOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     max_active: requests that hold caches at once; max_queue: requests waiting behind them.
     prefix_cache_bytes: budget of the in-memory prefix cache; 0 turns it off.
     dtype: ``auto``, ``bfloat16`` or ``float32``: activations and unquantised weights.
+    kernels: ``auto`` uses Pillion's own where they are exact and faster; ``off`` is stock MLX.
     audit: decode past drafted replies again, target-only, in idle time.
     """
 
@@ -297,6 +298,7 @@ class EngineOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     max_queue: int = 256
     prefix_cache_bytes: int = 1 << 30
     dtype: str = "auto"
+    kernels: str = "auto"
     audit: bool = True
 
 
@@ -389,6 +391,7 @@ class EngineStatus(Struct, frozen=True, kw_only=True):
     notes: what a user should know of how the model was loaded (a drafter that is missing).
     regimes: what decoding took and gained since the start, by kind of text.
     costs: what rounds take on this machine, in seconds; slowdown: how much longer they take now.
+    kernels: what computes the model, and why not what could.
     """
 
     state: str
@@ -398,6 +401,7 @@ class EngineStatus(Struct, frozen=True, kw_only=True):
     exactness: Exactness | None = None
     drafters: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
+    kernels: str = ""
     active: int = 0
     queued: int = 0
     totals: Totals = Totals()

@@ -50,6 +50,8 @@ def load(options: EngineOptions, progress: Progress) -> Loaded:
         raise RequestError(
             f"dtype must be auto, bfloat16 or float32, got {options.dtype!r}", field="dtype"
         )
+    if options.kernels not in ("auto", "off"):
+        raise RequestError(f"kernels must be auto or off, got {options.kernels!r}", field="kernels")
     _avoid_run_time_compilation()
     source = resolve(options.model)
     path = fetch(options.model, options.revision, progress)

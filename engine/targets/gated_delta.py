@@ -6,14 +6,14 @@ kernels), so the state after n rows is bit-equal to never having seen the others
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import mlx.core as mx
 import mlx.nn as nn
 
-from engine.targets.recurrent import RecordedConv, RecurrentCache, window_after, with_name
+from engine.targets.recurrent import RecordedConv, RecurrentCache, window_after, with_names
 
 RECURRENCE = "gated_delta_update"
 
@@ -44,10 +44,14 @@ class RecordingGatedDelta(nn.Module):
         super().__init__()
         layer.conv1d = RecordedConv(layer.conv1d)
         self.layer = layer
-        code: Any = type(layer).__call__
-        self._recurrence = code.__globals__[RECURRENCE]
         self._arguments: list[tuple[tuple[Any, ...], dict[str, Any]]] = []
-        self._forward = with_name(code, RECURRENCE, self._record)
+        self.run_with({})
+
+    def run_with(self, names: Mapping[str, Callable[..., Any]]) -> None:
+        """From now on the layer's code sees other functions under these module-level names."""
+        self._plain: Any = with_names(type(self.layer).__call__, names)
+        self._recurrence = self._plain.__globals__[RECURRENCE]
+        self._recorded: Any = with_names(self._plain, {RECURRENCE: self._record})
 
     def _record(self, *arguments: Any, **options: Any) -> tuple[mx.array, mx.array]:
         self._arguments.append((arguments, options))
@@ -59,13 +63,13 @@ class RecordingGatedDelta(nn.Module):
     ) -> mx.array:
         output: mx.array
         if not isinstance(cache, RecurrentCache) or not cache.recording:
-            output = self.layer(inputs, mask, cache)
+            output = self._plain(self.layer, inputs, mask, cache)
             return output
         conv_inputs: list[mx.array] = []
         self._arguments.clear()
         self.layer.conv1d.kept = conv_inputs.append
         try:
-            output = self._forward(self.layer, inputs, mask, cache)
+            output = self._recorded(self.layer, inputs, mask, cache)
         finally:
             self.layer.conv1d.kept = None
         ((arguments, options),) = self._arguments

@@ -14,7 +14,7 @@ from typing import Any
 import mlx.core as mx
 import mlx.nn as nn
 
-from engine.targets.recurrent import RecordedConv, RecurrentCache, window_after, with_name
+from engine.targets.recurrent import RecordedConv, RecurrentCache, window_after, with_names
 
 RECURRENCE = "ssm_update"
 
@@ -40,7 +40,7 @@ class RecordingMamba(nn.Module):
         self._states: list[mx.array] | None = None
         mixer.conv1d = RecordedConv(mixer.conv1d)
         mixer._ssm = types.MethodType(
-            with_name(type(mixer)._ssm, RECURRENCE, self._row_by_row), mixer
+            with_names(type(mixer)._ssm, {RECURRENCE: self._row_by_row}), mixer
         )
 
     def _row_by_row(

@@ -11,7 +11,7 @@ method that calls the recurrence is executed with that one name bound to a recor
 from __future__ import annotations
 
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
 import mlx.core as mx
@@ -66,13 +66,11 @@ def window_after(conv_input: mx.array, rows: int, keep: int) -> mx.array:
     return mx.contiguous(conv_input[:, keep : keep + window])
 
 
-def with_name(
-    function: types.FunctionType, name: str, replacement: Callable[..., Any]
-) -> types.FunctionType:
-    """The same code as `function`, seeing `replacement` under the module-level `name`."""
+def with_names(function: Any, names: Mapping[str, Callable[..., Any]]) -> types.FunctionType:
+    """The same code as `function`, seeing other things under these module-level names."""
     return types.FunctionType(
         function.__code__,
-        {**function.__globals__, name: replacement},
+        {**function.__globals__, **names},
         function.__name__,
         function.__defaults__,
         function.__closure__,

@@ -49,6 +49,15 @@ print(json.dumps({"version": mx.__version__, "device": str(mx.default_device()),
 """
 
 
+_TRY_KERNELS = """
+from engine.cpu import Unavailable, describe
+try:
+    print(f"{describe()} kernels")
+except Unavailable as reason:
+    raise SystemExit(f"stock MLX, which is slower: {reason}")
+"""
+
+
 class Check(Struct, frozen=True):
     """level: ok, warning or fatal."""
 
@@ -91,6 +100,8 @@ def checks_of(config_file: Path | None) -> Iterator[Check]:
     yield _named("platform", _platform)
     yield _named("packages", _packages)
     yield _named("mlx", _mlx)
+    if sys.platform == "linux":
+        yield _named("kernels", _kernels)
     yield _named("builtin", _builtin_model)
     yield _named("search path", _search_path)
     try:
@@ -147,10 +158,11 @@ def _packages() -> tuple[str, str]:
     return OK, f"{count} dependencies, mlx-lm {metadata.version('mlx-lm')}"
 
 
-def _mlx() -> tuple[str, str]:
+def _in_a_process(script: str) -> tuple[str, str]:
+    """What the script prints, and why it failed; one of the two is empty."""
     try:
         tried = subprocess.run(
-            [sys.executable, "-P", "-c", _TRY_MLX],
+            [sys.executable, "-P", "-c", script],
             capture_output=True,
             cwd="/",
             env=child_environment(os.environ, {}, None),
@@ -158,18 +170,30 @@ def _mlx() -> tuple[str, str]:
             check=False,
         )
     except subprocess.TimeoutExpired:
-        return FATAL, "mlx did not compute a small product within two minutes"
+        return "", "no answer within two minutes"
     if tried.returncode != 0:
         lines = tried.stderr.decode(errors="replace").strip().splitlines()
-        why = lines[-1] if lines else f"exit code {tried.returncode}"
+        return "", lines[-1] if lines else f"exit code {tried.returncode}"
+    return tried.stdout.decode(errors="replace").strip(), ""
+
+
+def _mlx() -> tuple[str, str]:
+    printed, why = _in_a_process(_TRY_MLX)
+    if why:
         return FATAL, f"mlx does not work: {why}"
-    facts: dict[str, Any] = json.loads(tried.stdout)
+    facts: dict[str, Any] = json.loads(printed)
     said = f"{facts['version']}, {facts['device']}"
     if not facts["right"]:
         return FATAL, f"{said}: a small product came out wrong"
     if sys.platform == "darwin" and not facts["metal"]:
         return WARNING, f"{said}: Metal is not available"
     return OK, said
+
+
+def _kernels() -> tuple[str, str]:
+    """What computes the model on a CPU."""
+    printed, why = _in_a_process(_TRY_KERNELS)
+    return (WARNING, why) if why else (OK, printed)
 
 
 def _builtin_model() -> tuple[str, str]:

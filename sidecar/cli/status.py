@@ -42,6 +42,7 @@ def rows(status: dict[str, Any]) -> Iterator[tuple[str, str]]:
     yield "state", f"{status['state']}{detail}"
     yield "model", _model(model) if model else status["requested_model"]
     yield "exactness", describe_exactness(status)
+    yield "kernels", status["kernels"]
     yield "drafters", ", ".join(status["drafters"]) or "none"
     yield "note", "; ".join(status["notes"])
     yield (

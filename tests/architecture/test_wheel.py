@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 from source_tree import PACKAGES, ROOT, files
 
+from engine.cpu.build import MODULE
+
 
 @pytest.fixture(scope="module")
 def wheel_names(tmp_path_factory: pytest.TempPathFactory) -> set[str]:
@@ -35,4 +37,6 @@ def test_the_wheel_holds_the_builtin_model(wheel_names: set[str]) -> None:
 def test_the_wheel_holds_nothing_else(wheel_names: set[str]) -> None:
     tops = {name.split("/")[0] for name in wheel_names}
     assert {top for top in tops if not top.endswith(".dist-info")} == set(PACKAGES)
-    assert [name for name in wheel_names if Path(name).suffix in {".pyc", ".so"}] == []
+    compiled = {name for name in wheel_names if Path(name).suffix in {".pyc", ".so"}}
+    # Kernels that were built here; elsewhere the wheel is pure.
+    assert compiled <= {f"engine/cpu/{MODULE.name}"}

@@ -1,0 +1,420 @@
+// MLX operations over the kernels: lazy, on MLX's own CPU stream, one thread.
+
+#include <nanobind/nanobind.h>
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/pair.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
+
+#include <cmath>
+#include <cstring>
+#include <functional>
+#include <map>
+
+#include "mlx/allocator.h"
+#include "mlx/backend/cpu/encoder.h"
+#include "mlx/primitives.h"
+#include "mlx/version.h"
+#include "table.h"
+
+namespace nb = nanobind;
+namespace mx = mlx::core;
+using pillion::Kernels;
+using pillion::Matrix;
+using pillion::Type;
+using Arrays = std::vector<mx::array>;
+
+namespace {
+
+std::map<std::string, const Kernels*> sets() {
+  std::map<std::string, const Kernels*> found;
+  __builtin_cpu_init();
+  if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
+      __builtin_cpu_supports("f16c")) {
+    found["avx2"] = &pillion::avx2_kernels;
+    if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+        __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq")) {
+      found["avx512"] = &pillion::avx512_kernels;
+      if (__builtin_cpu_supports("avx512bf16")) {
+        found["avx512_bf16"] = &pillion::avx512_bf16_kernels;
+      }
+    }
+  }
+  return found;
+}
+
+const Kernels* chosen = nullptr;
+
+void use(const std::string& name) {
+  auto found = sets();
+  auto at = found.find(name);
+  if (at == found.end()) throw std::invalid_argument("this processor has no " + name);
+  chosen = at->second;
+}
+
+std::vector<std::string> instruction_sets() {
+  std::vector<std::string> names;
+  for (const auto& [name, kernels] : sets()) names.push_back(name);
+  return names;
+}
+
+const Kernels& kernels() {
+  if (chosen == nullptr) throw std::runtime_error("no instruction set was chosen");
+  return *chosen;
+}
+
+Type type_of(const mx::array& a) {
+  if (a.dtype() == mx::float32) return Type::f32;
+  if (a.dtype() == mx::bfloat16) return Type::bf16;
+  if (a.dtype() == mx::float16) return Type::f16;
+  throw std::invalid_argument("the kernels know float32, bfloat16 and float16 only");
+}
+
+// An input as it lies in memory when the operation runs.
+struct View {
+  const char* data;
+  mx::Shape shape;
+  mx::Strides strides;
+  bool dense;
+  std::size_t item;
+
+  explicit View(const mx::array& a)
+      : data(a.data<char>()),
+        shape(a.shape()),
+        strides(a.strides()),
+        dense(a.flags().row_contiguous),
+        item(a.itemsize()) {}
+
+  int dim(int axis) const {
+    return shape[axis < 0 ? static_cast<int>(shape.size()) + axis : axis];
+  }
+  long stride(int axis) const {
+    return strides[axis < 0 ? static_cast<int>(shape.size()) + axis : axis];
+  }
+  bool rows_are_dense() const {
+    return dim(-1) == 1 || stride(-1) == 1;
+  }
+  const char* at(std::initializer_list<long> index) const {
+    long offset = 0;
+    int axis = 0;
+    for (long i : index) offset += i * strides[axis++];
+    return data + offset * static_cast<long>(item);
+  }
+};
+
+// The elements in row-major order: the input itself where it is that already, else a copy.
+class Packed {
+ public:
+  explicit Packed(const View& view) : data_(view.data) {
+    if (view.dense) return;
+    std::size_t count = view.item;
+    for (int n : view.shape) count *= static_cast<std::size_t>(n);
+    copy_.resize(count);
+    char* into = copy_.data();
+    copy(view, 0, view.data, into);
+    data_ = copy_.data();
+  }
+  const void* data() const {
+    return data_;
+  }
+
+ private:
+  static void copy(const View& view, std::size_t axis, const char* from, char*& into) {
+    const bool last = axis + 1 == view.shape.size();
+    const long step = view.strides[axis] * static_cast<long>(view.item);
+    if (last && view.strides[axis] == 1) {
+      const std::size_t bytes = view.item * static_cast<std::size_t>(view.shape[axis]);
+      std::memcpy(into, from, bytes);
+      into += bytes;
+      return;
+    }
+    for (int i = 0; i < view.shape[axis]; i++, from += step) {
+      if (last) {
+        std::memcpy(into, from, view.item);
+        into += view.item;
+      } else {
+        copy(view, axis + 1, from, into);
+      }
+    }
+  }
+
+  const char* data_;
+  std::vector<char> copy_;
+};
+
+using Views = std::vector<View>;
+using Outputs = std::vector<char*>;
+using Body = std::function<void(const Views&, const Outputs&)>;
+
+class Operation : public mx::Primitive {
+ public:
+  Operation(mx::Stream stream, const char* name, Body body)
+      : Primitive(stream), name_(name), body_(std::move(body)) {}
+
+  void eval_cpu(const Arrays& inputs, Arrays& outputs) override {
+    Outputs into;
+    for (auto& output : outputs) {
+      output.set_data(mx::allocator::malloc(output.nbytes()));
+      into.push_back(output.data<char>());
+    }
+    Views views(inputs.begin(), inputs.end());
+    mx::cpu::get_command_encoder(stream()).dispatch(
+        [body = body_, views = std::move(views), into = std::move(into)] { body(views, into); });
+  }
+  void eval_gpu(const Arrays&, Arrays&) override {
+    throw std::runtime_error("these kernels run on a CPU only");
+  }
+  const char* name() const override {
+    return name_;
+  }
+
+ private:
+  const char* name_;
+  Body body_;
+};
+
+Arrays operation(const char* name, std::vector<mx::Shape> shapes, std::vector<mx::Dtype> dtypes,
+                 Arrays inputs, Body body) {
+  auto stream = mx::default_stream(mx::Device::cpu);
+  return mx::array::make_arrays(std::move(shapes), std::move(dtypes),
+                                std::make_shared<Operation>(stream, name, std::move(body)),
+                                std::move(inputs));
+}
+
+mx::array one(const char* name, mx::Shape shape, mx::Dtype dtype, Arrays inputs, Body body) {
+  return operation(name, {std::move(shape)}, {dtype}, std::move(inputs), std::move(body))[0];
+}
+
+void require(bool right, const char* what) {
+  if (!right) throw std::invalid_argument(what);
+}
+
+int rows_of(const mx::array& x) {
+  return x.shape(-1) == 0 ? 0 : static_cast<int>(x.size() / x.shape(-1));
+}
+
+mx::Shape with_last(mx::Shape shape, int last) {
+  shape.back() = last;
+  return shape;
+}
+
+mx::array dense(const mx::array& x, const mx::array& w) {
+  require(x.ndim() >= 1 && w.ndim() == 2 && x.shape(-1) == w.shape(1), "dense: x (..., K), w (N, K)");
+  require(x.dtype() == w.dtype() && type_of(x) != Type::f16, "dense: float32 or bfloat16, both");
+  const int rows = rows_of(x), depth = x.shape(-1), width = w.shape(0);
+  return one("PillionDense", with_last(x.shape(), width), x.dtype(), {x, w},
+             [=, type = type_of(x), run = kernels().dense](const Views& in, const Outputs& out) {
+               Packed rows_in(in[0]), weights(in[1]);
+               run({type, {rows_in.data(), depth}, {weights.data(), depth}, out[0], rows, depth,
+                    width});
+             });
+}
+
+mx::array quantized(const mx::array& x, const mx::array& w, const mx::array& scales,
+                    const mx::array& biases, int group, int bits) {
+  require(bits == 4 || bits == 8, "quantized: 4 or 8 bits");
+  require(group == 32 || group == 64 || group == 128, "quantized: groups of 32, 64 or 128");
+  const int rows = rows_of(x), depth = x.shape(-1), width = w.shape(0);
+  require(w.dtype() == mx::uint32 && w.ndim() == 2 && w.shape(1) == depth * bits / 32 &&
+              depth % group == 0 && scales.shape() == mx::Shape({width, depth / group}) &&
+              scales.shape() == biases.shape() && scales.dtype() == biases.dtype(),
+          "quantized: w (N, K * bits / 32), scales and biases (N, K / group)");
+  require(type_of(x) != Type::f16, "quantized: x in float32 or bfloat16");
+  return one("PillionQuantized", with_last(x.shape(), width), x.dtype(), {x, w, scales, biases},
+             [=, type = type_of(x), scale_type = type_of(scales),
+              run = kernels().quantized](const Views& in, const Outputs& out) {
+               Packed rows_in(in[0]), words(in[1]), s(in[2]), b(in[3]);
+               run({type, scale_type, bits, group, {rows_in.data(), depth},
+                    static_cast<const std::uint32_t*>(words.data()), s.data(), b.data(), out[0],
+                    rows, depth, width});
+             });
+}
+
+// A sequence of the batch: where its part of an input begins.
+const char* part(const Packed& packed, const View& view, int sequence) {
+  long size = static_cast<long>(view.item);
+  for (std::size_t axis = 1; axis < view.shape.size(); axis++) size *= view.shape[axis];
+  return static_cast<const char*>(packed.data()) + sequence * size;
+}
+
+std::pair<mx::array, mx::array> gated_delta(const mx::array& q, const mx::array& k,
+                                            const mx::array& v, const mx::array& a,
+                                            const mx::array& b, const mx::array& a_log,
+                                            const mx::array& dt_bias, const mx::array& state) {
+  require(q.ndim() == 4 && v.ndim() == 4 && a.ndim() == 3 && state.ndim() == 4,
+          "gated_delta: q, k, v (B, T, H, D), a, b (B, T, H), state (B, H, Dv, Dk)");
+  const int batch = q.shape(0), steps = q.shape(1), key_heads = q.shape(2), key_width = q.shape(3);
+  const int heads = v.shape(2), value_width = v.shape(3);
+  require(k.shape() == q.shape() && a.shape() == mx::Shape({batch, steps, heads}) &&
+              b.shape() == a.shape() && key_heads > 0 && heads % key_heads == 0 &&
+              v.shape(0) == batch && v.shape(1) == steps &&
+              a_log.size() == static_cast<std::size_t>(heads) && dt_bias.size() == a_log.size() &&
+              state.shape() == mx::Shape({batch, heads, value_width, key_width}),
+          "gated_delta: shapes that do not belong together");
+  require(k.dtype() == q.dtype() && v.dtype() == q.dtype() && a.dtype() == q.dtype() &&
+              b.dtype() == q.dtype() && type_of(q) != Type::f16 && state.dtype() == mx::float32 &&
+              type_of(a_log) != Type::f16 && type_of(dt_bias) != Type::f16,
+          "gated_delta: q, k, v, a and b of one type, a float32 state");
+  auto made = operation(
+      "PillionGatedDelta", {v.shape(), state.shape()}, {q.dtype(), mx::float32},
+      {q, k, v, a, b, a_log, dt_bias, state},
+      [=, type = type_of(q), a_log_type = type_of(a_log), dt_bias_type = type_of(dt_bias),
+       run = kernels().gated_delta](const Views& in, const Outputs& out) {
+        Packed qs(in[0]), ks(in[1]), vs(in[2]), as(in[3]), bs(in[4]), logs(in[5]), shifts(in[6]),
+            old(in[7]);
+        const long y_size = static_cast<long>(steps) * heads * value_width;
+        const long state_size = static_cast<long>(heads) * value_width * key_width;
+        auto* into = reinterpret_cast<float*>(out[1]);
+        std::memcpy(into, old.data(), sizeof(float) * static_cast<std::size_t>(batch * state_size));
+        for (int i = 0; i < batch; i++) {
+          run({type, a_log_type, dt_bias_type, part(qs, in[0], i), part(ks, in[1], i), part(vs, in[2], i),
+               part(as, in[3], i), part(bs, in[4], i), logs.data(), shifts.data(),
+               out[0] + i * y_size * static_cast<long>(in[0].item), into + i * state_size, steps,
+               key_heads, heads, key_width, value_width});
+        }
+      });
+  return {made[0], made[1]};
+}
+
+mx::array attention(const mx::array& q, const mx::array& k, const mx::array& v, float scale,
+                    bool causal, const std::optional<mx::array>& mask) {
+  require(q.ndim() == 4 && k.ndim() == 4 && v.ndim() == 4, "attention: q, k, v (B, H, T, D)");
+  const int batch = q.shape(0), heads = q.shape(1), rows = q.shape(2), width = q.shape(3);
+  const int key_heads = k.shape(1), keys = k.shape(2);
+  require(k.shape() == v.shape() && k.shape(0) == batch && k.shape(3) == width && key_heads > 0 &&
+              heads % key_heads == 0 && keys > 0 && (!causal || rows <= keys),
+          "attention: shapes that do not belong together");
+  require(q.dtype() == k.dtype() && q.dtype() == v.dtype() && type_of(q) != Type::f16,
+          "attention: float32 or bfloat16, all of one");
+  require(!mask || (mask->dtype() == mx::bool_ && mask->shape() == mx::Shape({rows, keys})),
+          "attention: a boolean mask (T, keys)");
+  Arrays inputs{q, k, v};
+  if (mask) inputs.push_back(*mask);
+  return one("PillionAttention", q.shape(), q.dtype(), inputs,
+             [=, type = type_of(q), run = kernels().attention](const Views& in, const Outputs& out) {
+               // The caches' slices are read where they lie; anything stranger is copied first.
+               std::vector<Packed> copies;
+               auto as_rows = [&](const View& view) {
+                 if (view.rows_are_dense()) return view;
+                 View row_major = view;
+                 copies.emplace_back(view);
+                 row_major.data = static_cast<const char*>(copies.back().data());
+                 long stride = 1;
+                 for (int axis = 3; axis >= 0; stride *= view.shape[axis], axis--) {
+                   row_major.strides[axis] = stride;
+                 }
+                 return row_major;
+               };
+               copies.reserve(3);
+               View qs = as_rows(in[0]), ks = as_rows(in[1]), vs = as_rows(in[2]);
+               std::optional<Packed> masked;
+               if (in.size() > 3) masked.emplace(in[3]);
+               const auto* shown = masked ? static_cast<const bool*>(masked->data()) : nullptr;
+               const long head_bytes = static_cast<long>(qs.item) * rows * width;
+               for (int i = 0; i < batch * heads; i++) {
+                 const int b = i / heads, h = i % heads, kv = h / (heads / key_heads);
+                 run({type, {qs.at({b, h}), qs.stride(2)}, {ks.at({b, kv}), ks.stride(2)},
+                      {vs.at({b, kv}), vs.stride(2)}, shown, out[0] + i * head_bytes, width, scale, rows,
+                      keys, width, causal});
+               }
+             });
+}
+
+mx::array rms_norm(const mx::array& x, const std::optional<mx::array>& weight, float eps,
+                   float factor, const std::optional<mx::array>& gate) {
+  require(x.ndim() >= 1 && type_of(x) != Type::f16, "rms_norm: x in float32 or bfloat16");
+  require(!weight || (weight->shape() == mx::Shape({x.shape(-1)}) && weight->dtype() == x.dtype()),
+          "rms_norm: the weight has x's type and last axis");
+  require(!gate || (gate->shape() == x.shape() && gate->dtype() == x.dtype()),
+          "rms_norm: the gate has x's type and shape");
+  Arrays inputs{x};
+  if (weight) inputs.push_back(*weight);
+  if (gate) inputs.push_back(*gate);
+  return one("PillionRmsNorm", x.shape(), x.dtype(), inputs,
+             [=, rows = rows_of(x), width = x.shape(-1), type = type_of(x),
+              weighted = weight.has_value(), gated = gate.has_value(),
+              run = kernels().rms_norm](const Views& in, const Outputs& out) {
+               std::vector<Packed> all(in.begin(), in.end());
+               run({type, all[0].data(), weighted ? all[1].data() : nullptr,
+                    gated ? all.back().data() : nullptr, out[0], eps, factor, rows, width});
+             });
+}
+
+mx::array rope(const mx::array& x, int dims, float base, float scale, int offset) {
+  require(x.ndim() == 4 && dims > 0 && dims % 2 == 0 && dims <= x.shape(3),
+          "rope: x (B, H, T, D), an even number of dimensions up to D");
+  require(type_of(x) != Type::f16, "rope: x in float32 or bfloat16");
+  return one("PillionRope", x.shape(), x.dtype(), {x},
+             [=, type = type_of(x), run = kernels().rotate](const Views& in, const Outputs& out) {
+               const View& view = in[0];
+               const bool direct = view.rows_are_dense();
+               Packed packed(view);
+               const int steps = view.dim(2), width = view.dim(3), half = dims / 2;
+               const int heads = view.dim(0) * view.dim(1);
+               const long row_bytes = static_cast<long>(view.item) * width;
+               std::vector<float> cosines(half), sines(half);
+               for (int t = 0; t < steps; t++) {
+                 for (int i = 0; i < half; i++) {
+                   const float rate = std::exp2f(-static_cast<float>(i) / static_cast<float>(half) *
+                                                 std::log2(base));
+                   const float angle = static_cast<float>(offset + t) * scale * rate;
+                   cosines[i] = std::cos(angle);
+                   sines[i] = std::sin(angle);
+                 }
+                 for (int h = 0; h < heads; h++) {
+                   const long at = (static_cast<long>(h) * steps + t) * row_bytes;
+                   const char* row = direct ? view.at({h / view.dim(1), h % view.dim(1), t})
+                                            : static_cast<const char*>(packed.data()) + at;
+                   run({type, row, out[0] + at, cosines.data(), sines.data(), dims, width});
+                 }
+               }
+             });
+}
+
+mx::array convolve(const mx::array& x, const mx::array& w) {
+  require(x.ndim() == 3 && w.ndim() == 2 && w.shape(1) == x.shape(2) && x.shape(1) >= w.shape(0),
+          "convolve: x (B, T + taps - 1, C), w (taps, C)");
+  require(w.dtype() == mx::float32 && type_of(x) != Type::f16,
+          "convolve: w in float32, x in float32 or bfloat16");
+  const int taps = w.shape(0), channels = w.shape(1), batch = x.shape(0);
+  const int steps = x.shape(1) - taps + 1;
+  return one("PillionConvolve", {batch, steps, channels}, x.dtype(), {x, w},
+             [=, type = type_of(x), run = kernels().convolve](const Views& in, const Outputs& out) {
+               Packed rows(in[0]), weights(in[1]);
+               const long bytes = static_cast<long>(in[0].item) * steps * channels;
+               for (int b = 0; b < batch; b++) {
+                 run({type, part(rows, in[0], b), static_cast<const float*>(weights.data()),
+                      out[0] + b * bytes, steps, taps, channels});
+               }
+             });
+}
+
+mx::array swiglu(const mx::array& gate, const mx::array& x) {
+  require(gate.shape() == x.shape() && gate.dtype() == x.dtype() && type_of(x) != Type::f16,
+          "swiglu: gate and x of one shape and type");
+  return one("PillionSwiglu", x.shape(), x.dtype(), {gate, x},
+             [count = static_cast<long>(x.size()), type = type_of(x),
+              run = kernels().swiglu](const Views& in, const Outputs& out) {
+               Packed gates(in[0]), rows(in[1]);
+               run({type, gates.data(), rows.data(), out[0], count});
+             });
+}
+
+}  // namespace
+
+NB_MODULE(_kernels, m) {
+  m.attr("mlx_version") = mx::version();
+  m.attr("sources") = SOURCES;
+  m.def("instruction_sets", &instruction_sets);
+  m.def("use", &use);
+  m.def("dense", &dense);
+  m.def("quantized", &quantized);
+  m.def("gated_delta", &gated_delta);
+  m.def("attention", &attention, nb::arg("q"), nb::arg("k"), nb::arg("v"), nb::arg("scale"),
+        nb::arg("causal"), nb::arg("mask").none() = nb::none());
+  m.def("rms_norm", &rms_norm, nb::arg("x"), nb::arg("weight").none(), nb::arg("eps"),
+        nb::arg("factor") = 1.0f, nb::arg("gate").none() = nb::none());
+  m.def("rope", &rope);
+  m.def("convolve", &convolve);
+  m.def("swiglu", &swiglu);
+}

@@ -1,0 +1,125 @@
+// What one instruction set offers: plain pointers in, plain pointers out, one thread.
+//
+// Every function computes each row of its result in an order that depends on the length of that
+// row only, never on how many rows there are: a row has the same bits in a forward of one row and
+// of any number. Nothing here is aligned and nothing may be read past a row's end.
+
+#pragma once
+
+#include <cstdint>
+
+namespace pillion {
+
+struct bf16 {
+  std::uint16_t bits;
+};
+struct f16 {
+  std::uint16_t bits;
+};
+
+enum class Type { f32, bf16, f16 };
+
+// Rows of one matrix, `pitch` elements apart; the elements of a row lie next to each other.
+struct Matrix {
+  const void* data;
+  long pitch;
+};
+
+// y[m, n] = sum over k of x[m, k] * w[n, k]; x, w and y in `type`.
+struct Dense {
+  Type type;
+  Matrix x, w;
+  void* y;
+  int rows, depth, width;
+};
+
+// The same with w as MLX packs it (affine): q * scale + bias, `group` weights to a scale, the
+// lowest bits of a word first. x and y in `type`, scales and biases in `scale_type`.
+struct Quantized {
+  Type type, scale_type;
+  int bits, group;
+  Matrix x;
+  const std::uint32_t* w;
+  const void *scales, *biases;
+  void* y;
+  int rows, depth, width;
+};
+
+// The gated delta rule over `steps` rows of one sequence. q, k: (steps, key_heads, key_width);
+// v, y: (steps, heads, value_width); a, b: (steps, heads); state: (heads, value_width, key_width)
+// in float32, updated in place. The decay is exp(-exp(a_log) * softplus(a + dt_bias)), the
+// strength sigmoid(b).
+struct GatedDelta {
+  Type type, a_log_type, dt_bias_type;
+  const void *q, *k, *v, *a, *b, *a_log, *dt_bias;
+  void* y;
+  float* state;
+  int steps, key_heads, heads, key_width, value_width;
+};
+
+// Softmax attention of `rows` queries of one head over `keys` keys. With `causal` the last row
+// sees all of them, the one before it one less, and so on; a mask (rows, keys) that is not null says
+// of each key whether a row sees it. Row pitches in elements.
+struct Attention {
+  Type type;
+  Matrix q, k, v;
+  const bool* mask;
+  void* y;
+  long y_pitch;
+  float scale;
+  int rows, keys, width;
+  bool causal;
+};
+
+// y = x / sqrt(mean(x^2) + eps) * weight * factor * silu(gate); weight and gate may be null.
+struct RmsNorm {
+  Type type;
+  const void *x, *weight, *gate;
+  void* y;
+  float eps, factor;
+  int rows, width;
+};
+
+// Rotates the first `dims` of each row: element i with i + dims / 2, by the angle whose cosine
+// and sine are given (dims / 2 each).
+struct Rotate {
+  Type type;
+  const void* x;
+  void* y;
+  const float *cosines, *sines;
+  int dims, width;
+};
+
+// y[t, c] = sum over i of x[t + i, c] * w[i, c]; x has steps + taps - 1 rows, w is float32.
+struct Convolve {
+  Type type;
+  const void* x;
+  const float* w;
+  void* y;
+  int steps, taps, channels;
+};
+
+// y = silu(gate) * x.
+struct Swiglu {
+  Type type;
+  const void *gate, *x;
+  void* y;
+  long count;
+};
+
+struct Kernels {
+  void (*dense)(const Dense&);
+  void (*quantized)(const Quantized&);
+  void (*gated_delta)(const GatedDelta&);
+  void (*attention)(const Attention&);
+  void (*rms_norm)(const RmsNorm&);
+  void (*rotate)(const Rotate&);
+  void (*convolve)(const Convolve&);
+  void (*swiglu)(const Swiglu&);
+};
+
+extern const Kernels avx2_kernels;
+extern const Kernels avx512_kernels;
+extern const Kernels avx512_bf16_kernels;
+
+}  // namespace pillion

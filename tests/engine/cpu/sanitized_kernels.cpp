@@ -1,0 +1,182 @@
+// Every kernel on buffers of exactly its size, for the sanitizers: a read or write past a row's end
+// or a shift too far ends the program. Also checks that rows keep their bits. Prints what it ran.
+
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <random>
+#include <vector>
+
+#include "table.h"
+
+using namespace pillion;
+
+namespace {
+
+std::mt19937 numbers(7);
+
+std::vector<float> floats(long count) {
+  std::normal_distribution<float> normal;
+  std::vector<float> made(static_cast<std::size_t>(count));
+  for (auto& x : made) x = normal(numbers);
+  return made;
+}
+
+// The same numbers in another type, in a buffer of exactly their size.
+std::vector<char> as(Type type, const std::vector<float>& from) {
+  const std::size_t item = type == Type::f32 ? 4 : 2;
+  std::vector<char> made(from.size() * item);
+  for (std::size_t i = 0; i < from.size(); i++) {
+    if (type == Type::f32) {
+      std::memcpy(made.data() + i * 4, &from[i], 4);
+    } else if (type == Type::bf16) {
+      std::memcpy(made.data() + i * 2, reinterpret_cast<const char*>(&from[i]) + 2, 2);
+    } else {
+      const _Float16 half = static_cast<_Float16>(from[i]);
+      std::memcpy(made.data() + i * 2, &half, 2);
+    }
+  }
+  return made;
+}
+
+void same(const std::vector<char>& some, const std::vector<char>& all, const char* what) {
+  if (std::memcmp(some.data(), all.data(), some.size()) == 0) return;
+  std::printf("%s: rows have other bits\n", what);
+  std::exit(1);
+}
+
+void check_dense(const Kernels& kernels, Type type, int depth, int width) {
+  constexpr int ROWS = 21;
+  const std::size_t item = type == Type::f32 ? 4 : 2;
+  auto x = as(type, floats(static_cast<long>(ROWS) * depth));
+  auto w = as(type, floats(static_cast<long>(width) * depth));
+  std::vector<char> all(ROWS * static_cast<std::size_t>(width) * item);
+  kernels.dense({type, {x.data(), depth}, {w.data(), depth}, all.data(), ROWS, depth, width});
+  for (int rows = 1; rows < ROWS; rows++) {
+    std::vector<char> few(x.begin(), x.begin() + static_cast<long>(item) * rows * depth);
+    std::vector<char> some(static_cast<std::size_t>(rows) * static_cast<std::size_t>(width) * item);
+    kernels.dense(
+        {type, {few.data(), depth}, {w.data(), depth}, some.data(), rows, depth, width});
+    same(some, all, "dense");
+  }
+}
+
+void check_quantized(const Kernels& kernels, Type type, Type scale_type, int bits, int group,
+                     int groups, int width) {
+  constexpr int ROWS = 19;
+  const int depth = group * groups;
+  const std::size_t item = type == Type::f32 ? 4 : 2;
+  auto x = as(type, floats(static_cast<long>(ROWS) * depth));
+  std::vector<std::uint32_t> w(static_cast<std::size_t>(width) * depth * bits / 32);
+  for (auto& word : w) word = static_cast<std::uint32_t>(numbers());
+  auto scales = as(scale_type, floats(static_cast<long>(width) * groups));
+  auto biases = as(scale_type, floats(static_cast<long>(width) * groups));
+  auto run = [&](const std::vector<char>& from, int rows) {
+    std::vector<char> y(static_cast<std::size_t>(rows) * static_cast<std::size_t>(width) * item);
+    kernels.quantized({type, scale_type, bits, group, {from.data(), depth}, w.data(),
+                       scales.data(), biases.data(), y.data(), rows, depth, width});
+    return y;
+  };
+  auto all = run(x, ROWS);
+  for (int rows = 1; rows < ROWS; rows++) {
+    std::vector<char> few(x.begin(), x.begin() + static_cast<long>(item) * rows * depth);
+    same(run(few, rows), all, "quantized");
+  }
+}
+
+void check_gated_delta(const Kernels& kernels, Type type, int key_width, int value_width) {
+  constexpr int STEPS = 5, KEY_HEADS = 2, HEADS = 4;
+  const std::size_t item = type == Type::f32 ? 4 : 2;
+  auto q = as(type, floats(STEPS * KEY_HEADS * key_width));
+  auto k = as(type, floats(STEPS * KEY_HEADS * key_width));
+  auto v = as(type, floats(STEPS * HEADS * value_width));
+  auto a = as(type, floats(STEPS * HEADS)), b = as(type, floats(STEPS * HEADS));
+  auto a_log = floats(HEADS);
+  auto dt_bias = as(Type::bf16, floats(HEADS));
+  auto state = floats(HEADS * value_width * key_width), stepped = state;
+  std::vector<char> y(STEPS * HEADS * static_cast<std::size_t>(value_width) * item);
+  kernels.gated_delta({type, Type::f32, Type::bf16, q.data(), k.data(), v.data(), a.data(),
+                       b.data(), a_log.data(), dt_bias.data(), y.data(), state.data(), STEPS,
+                       KEY_HEADS, HEADS, key_width, value_width});
+  for (int t = 0; t < STEPS; t++) {
+    const std::size_t key_at = t * KEY_HEADS * static_cast<std::size_t>(key_width) * item;
+    const std::size_t at = t * HEADS * item, y_size = y.size() / STEPS;
+    std::vector<char> one(y_size);
+    kernels.gated_delta({type, Type::f32, Type::bf16, q.data() + key_at, k.data() + key_at,
+                         v.data() + t * y_size, a.data() + at, b.data() + at, a_log.data(),
+                         dt_bias.data(), one.data(), stepped.data(), 1, KEY_HEADS, HEADS,
+                         key_width, value_width});
+    same(one, std::vector<char>(y.begin() + static_cast<long>(t * y_size), y.end()), "gated_delta");
+  }
+}
+
+void check_attention(const Kernels& kernels, Type type, int keys, int width) {
+  const int rows = keys < 11 ? keys : 11;
+  const std::size_t item = type == Type::f32 ? 4 : 2, row = static_cast<std::size_t>(width) * item;
+  auto q = as(type, floats(static_cast<long>(rows) * width));
+  auto k = as(type, floats(static_cast<long>(keys) * width));
+  auto v = as(type, floats(static_cast<long>(keys) * width));
+  std::vector<char> y(static_cast<std::size_t>(rows) * row);
+  kernels.attention({type, {q.data(), width}, {k.data(), width}, {v.data(), width}, nullptr,
+                     y.data(), width, 0.1f, rows, keys, width, true});
+  for (int i = 0; i < rows; i++) {
+    const std::size_t at = static_cast<std::size_t>(i) * row;
+    std::vector<char> one(row);
+    kernels.attention({type, {q.data() + at, width}, {k.data(), width}, {v.data(), width},
+                       nullptr, one.data(), width, 0.1f, 1, keys - rows + i + 1, width, false});
+    same(one, std::vector<char>(y.begin() + static_cast<long>(at), y.end()), "attention");
+  }
+}
+
+void check_elementwise(const Kernels& kernels, Type type, int width) {
+  constexpr int ROWS = 3, TAPS = 4;
+  const std::size_t item = type == Type::f32 ? 4 : 2;
+  auto x = as(type, floats((ROWS + TAPS - 1) * width)), gate = as(type, floats(ROWS * width));
+  auto weight = as(type, floats(width));
+  auto taps = floats(TAPS * width), angles = floats(width / 2);
+  std::vector<char> y(ROWS * static_cast<std::size_t>(width) * item);
+  kernels.rms_norm({type, gate.data(), weight.data(), gate.data(), y.data(), 1e-6f, 1.0f, ROWS,
+                    width});
+  kernels.rms_norm({type, gate.data(), nullptr, nullptr, y.data(), 1e-6f, 0.5f, ROWS, width});
+  kernels.convolve({type, x.data(), taps.data(), y.data(), ROWS, TAPS, width});
+  kernels.swiglu({type, gate.data(), gate.data(), y.data(), ROWS * width});
+  kernels.rotate({type, weight.data(), y.data(), angles.data(), angles.data(), width / 2 * 2, width});
+}
+
+void check(const Kernels& kernels) {
+  for (Type type : {Type::f32, Type::bf16}) {
+    for (int depth : {1, 7, 8, 16, 31, 33, 64, 100}) {
+      for (int width : {1, 5, 8, 16, 37}) check_dense(kernels, type, depth, width);
+    }
+    for (Type scale_type : {Type::f32, Type::bf16, Type::f16}) {
+      for (int bits : {4, 8}) {
+        for (int group : {32, 64, 128}) {
+          for (int groups : {1, 2, 3, 5, 18}) {
+            check_quantized(kernels, type, scale_type, bits, group, groups, 3 + groups * 4);
+          }
+        }
+      }
+    }
+    for (int width : {1, 8, 12, 16, 20, 64}) {
+      check_gated_delta(kernels, type, width, width + 4);
+      check_elementwise(kernels, type, width + 1);
+      for (int keys : {1, 7, 16, 50}) check_attention(kernels, type, keys, width);
+    }
+  }
+}
+
+}  // namespace
+
+int main() {
+  check(avx2_kernels);
+  std::puts("avx2");
+  if (__builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl") &&
+      __builtin_cpu_supports("avx512dq")) {
+    check(avx512_kernels);
+    std::puts("avx512");
+  }
+  if (__builtin_cpu_supports("avx512bf16")) {
+    check(avx512_bf16_kernels);
+    std::puts("avx512_bf16");
+  }
+}

@@ -1,0 +1,149 @@
+"""Kernels in whole models: the numbers stay, the rows are exact, and what is wrong is refused."""
+
+from __future__ import annotations
+
+import random
+import sys
+from pathlib import Path
+
+import mlx.core as mx
+import mlx.nn as nn
+import pytest
+from kernel_cases import KERNELS, MISSING, normal
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from tiny_models import EXACT_FAMILIES, FAMILIES, LATER, tiny
+
+import engine.cpu.install as installing
+from engine.cpu.install import fault, install, slower
+from engine.cpu.modules import DenseLinear
+from engine.decoding.exactness import probe, same_state
+from engine.prefix_cache.snapshot import take_checkpoint
+from engine.targets.caches import arrays_of
+from engine.targets.target import Target, bind
+
+pytestmark = pytest.mark.skipif(bool(MISSING), reason="the kernels are not built here")
+
+
+@pytest.fixture(autouse=True)
+def every_kernel_wins(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Which is faster on such tiny shapes is a matter of luck."""
+    monkeypatch.setattr(installing, "slower", lambda kernel: "")
+
+
+def with_kernels(family: str, dtype: mx.Dtype = mx.float32, bits: int = 0) -> Target:
+    model, config = tiny(family, dtype)
+    if bits:
+        nn.quantize(
+            model,
+            group_size=32,
+            bits=bits,
+            class_predicate=lambda _, part: (
+                hasattr(part, "weight")
+                and hasattr(part, "to_quantized")
+                and part.weight.shape[-1] % 32 == 0
+            ),
+        )
+    target = bind(model, config)
+    assert "kernels in" in install(target.model, "auto")
+    return target
+
+
+@pytest.mark.parametrize("family", [*FAMILIES, *LATER])
+def test_the_logits_are_those_of_stock_mlx(family):
+    tokens = [5, 77, 3, 90, 41, 8]
+    stock = bind(*tiny(family))
+    target = with_kernels(family)
+    expected = stock.forward(tokens, stock.new_caches())
+    got = target.forward(tokens, target.new_caches())
+    assert mx.allclose(got, expected, rtol=1e-3, atol=1e-4)
+    assert not mx.array_equal(got, expected)
+
+
+@pytest.mark.parametrize(
+    ("family", "dtype", "bits"),
+    [(family, mx.float32, 0) for family in EXACT_FAMILIES]
+    + [("qwen3_5", mx.bfloat16, 0), ("llama", mx.bfloat16, 0), ("llama", mx.bfloat16, 4)]
+    + [("llama", mx.float32, 4), ("llama", mx.float32, 8)],
+)
+def test_rounds_of_every_width_leave_the_caches_of_a_serial_run(family, dtype, bits):
+    target = with_kernels(family, dtype, bits)
+    rng = random.Random(family)
+    serial, caches, length = target.new_caches(), target.new_caches(), 0
+    for rows in [2, 3, 4, 5, 6, 7, 8, 9, 16, *(rng.randint(1, 16) for _ in range(4))]:
+        keep = rng.randint(1, rows)
+        tokens = [rng.randrange(96) for _ in range(rows)]
+        logits = target.forward(tokens, caches)
+        for row in range(keep):
+            alone = target.forward(tokens[row : row + 1], serial)[0]
+            assert mx.array_equal(logits[row], alone), (rows, keep, row)
+        mx.eval(arrays_of(serial))
+        target.roll_back(caches, rows, keep)
+        length += keep
+        assert same_state(target, caches, serial, length, take_checkpoint(serial)), (rows, keep)
+
+
+@pytest.mark.parametrize("family", ["qwen3_5", "llama"])
+def test_the_probe_finds_every_width_and_the_prompt_exact(family):
+    exactness = probe(with_kernels(family, mx.bfloat16), 96, 512, 16, lambda share: None)
+    assert (exactness.exact, exactness.width, exactness.prefill) == (True, 16, True)
+
+
+def test_the_reason_says_what_runs(monkeypatch):
+    model, config = tiny("qwen3_5")
+    said = install(bind(model, config).model, "auto")
+    assert said.startswith(("AVX2", "AVX512"))
+    assert "gated_delta_update, normalize_qk, scaled_dot_product_attention, swiglu" in said
+    monkeypatch.setattr(installing, "slower", lambda kernel: "stock MLX is twice as fast")
+    model, config = tiny("llama")
+    said = install(bind(model, config).model, "auto")
+    assert "not for DenseLinear (48, 32) mlx.core.float32: stock MLX is twice as fast" in said
+    assert type(model.layers[0].mlp.up_proj) is nn.Linear
+
+
+def test_off_changes_nothing():
+    model, config = tiny("llama")
+    before = [type(module) for _, module in model.named_modules()]
+    assert install(bind(model, config).model, "off") == "stock MLX: kernels are turned off"
+    assert [type(module) for _, module in model.named_modules()] == before
+
+
+def test_a_linear_layer_with_a_bias():
+    layer = nn.Linear(24, 10)
+    x = normal(3, 24)
+    assert mx.allclose(DenseLinear(layer)(x), layer(x), atol=1e-5)
+
+
+class Wrong(DenseLinear):
+    def __call__(self, x: mx.array) -> mx.array:
+        return KERNELS.dense(x, self.inner.weight) * 1.001
+
+
+class Uneven(DenseLinear):
+    """Right, but the number of rows can be seen in the bits."""
+
+    def __call__(self, x: mx.array) -> mx.array:
+        return KERNELS.dense(x, self.inner.weight) + 1e-6 * (x.shape[1] % 2)
+
+
+class Broken(DenseLinear):
+    def __call__(self, x: mx.array) -> mx.array:
+        return KERNELS.dense(x, self.inner.weight[:, :3])
+
+
+class Slow(DenseLinear):
+    def __call__(self, x: mx.array) -> mx.array:
+        for _ in range(200):
+            y = self.inner(x)
+            mx.eval(y)
+        return y
+
+
+def test_kernels_that_are_wrong_uneven_broken_or_slow_are_refused():
+    layer = nn.Linear(64, 64, bias=False)
+    assert fault(DenseLinear(layer)) == ""
+    assert "values are off by" in fault(Wrong(layer))
+    assert "differ from the same" in fault(Uneven(layer))
+    assert "dense: x" in fault(Broken(layer))
+    assert "times as fast" in slower(Slow(layer))
