@@ -69,14 +69,15 @@ class Optimizer:
         ]
         adam = torch.optim.AdamW(groups, betas=(0.9, 0.95), weight_decay=0.0)
         self._parts: list[torch.optim.Optimizer] = [Muon(matrices, rate), adam]
-        self._rates = [(g, g["lr"]) for part in self._parts for g in part.param_groups]
+        self._rates = [[group["lr"] for group in part.param_groups] for part in self._parts]
 
     def step(self, share: float) -> None:
         """One update at `share` of the highest rates; gradients are cleared."""
         nn.utils.clip_grad_norm_([*self._rest, *self._tables], 1.0)
-        for group, rate in self._rates:
-            group["lr"] = rate * share
-        for part in self._parts:
+        for part, rates in zip(self._parts, self._rates, strict=True):
+            # Loading a state replaces the groups, so they are looked up at every step.
+            for group, rate in zip(part.param_groups, rates, strict=True):
+                group["lr"] = rate * share
             part.step()
             part.zero_grad()
 
