@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import itertools
 import os
 import sys
 from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mapping, Sequence
@@ -231,9 +232,16 @@ def _acceptance(rows: Sequence[Acceptance], title: str) -> Table:
 
 @contextlib.contextmanager
 def _progress(what: str, total: int) -> Iterator[Callable[[], None]]:
-    """A bar with the time left, on a terminal."""
+    """A bar with the time left on a terminal, else a line for every tenth."""
     if not sys.stderr.isatty():
-        yield lambda: None
+        steps = itertools.count(1)
+
+        def say() -> None:
+            done = next(steps)
+            if done * 10 // total > (done - 1) * 10 // total:
+                note(f"{what}: {done} of {total}")
+
+        yield say
         return
     from rich.console import Console
     from rich.progress import Progress

@@ -38,7 +38,8 @@ async def test_it_prints_and_writes_every_system_on_every_task(
     engines = Engines({"copy": client}, [SlowPeer()])
     await compare(engines, Settings(repeat=1, max_tokens=9, acceptance=False, json=path))
     await client.stop()
-    printed = capsys.readouterr().out
+    printed, said = capsys.readouterr()
+    assert "decoding: 12 of 24" in said.replace("\n", " ")
     assert "fake: greedy decoding, median of 1" in printed
     report = json.loads(path.read_text())
     rows = report["figures"]["rows"]
