@@ -1,8 +1,9 @@
 """Everything that computes. This facade imports no mlx; `start` loads it in the engine thread."""
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from engine.client import Backend, Codec, Detokenizer, EngineClient, Reply, error_of
 from engine.decoding.cost_curve import CostCurve, Grid, Step
@@ -40,6 +41,10 @@ from engine.messages import (
     ToolCall,
     Totals,
 )
+
+if TYPE_CHECKING:
+    from engine.replay.lab import Figures, Simulated
+    from engine.replay.trace import Trace
 
 __all__ = [
     "Backend",
@@ -82,6 +87,7 @@ __all__ = [
     "Step",
     "ToolCall",
     "Totals",
+    "acceptance_trace",
     "baseline_command",
     "drafter_kind",
     "engine_client",
@@ -91,6 +97,8 @@ __all__ = [
     "parity_command",
     "pull_model",
     "random_drafter",
+    "simulate_surplus",
+    "surplus_figures",
     "unpacked_wheel",
 ]
 
@@ -113,6 +121,27 @@ def parity_command(rounds: int) -> list[str]:
     """How to start the process that compares the drafters with the official ones; it prints a
     JSON `ParityCase` a line."""
     return [sys.executable, "-P", "-m", "engine.targets.parity", str(rounds)]
+
+
+def simulate_surplus(curve: CostCurve | None = None) -> "Iterator[Simulated]":
+    """The replay lab's rows (`engine.replay.lab`), on known machines or on one of this curve."""
+    from engine.replay.lab import simulate
+
+    return simulate(None if curve is None else {"this machine": curve})
+
+
+def surplus_figures(rows: "Iterable[Simulated]") -> "Figures":
+    """The worst of the replay lab's rows."""
+    from engine.replay.lab import figures
+
+    return figures(rows)
+
+
+def acceptance_trace(name: str, rounds: Iterable[Round]) -> "Trace":
+    """What was right at every token of a reply that was decoded with the ``watch`` policy."""
+    from engine.replay.trace import trace_of
+
+    return trace_of(name, rounds)
 
 
 def pull_model(

@@ -21,7 +21,7 @@ from engine.client import Codec
 from engine.decoding.autoregressive import autoregressive, choose_rows, commit, observe
 from engine.decoding.cost_measure import CostMeasurement
 from engine.decoding.drafting import Drafting
-from engine.decoding.policies import Always, BySurplus, Never, Policy, Switching
+from engine.decoding.policies import Always, BySurplus, Never, Policy, Switching, Watching
 from engine.decoding.sampling import History
 from engine.decoding.speculative import speculative
 from engine.decoding.surplus import SurplusController
@@ -176,6 +176,8 @@ class DecodingLoop:
             return Never("drafting is off" if request.draft else "asked not to draft", costs)
         if request.policy == "switch":
             return Switching(seed)
+        if request.policy == "watch":
+            return Watching()
         if request.policy == "always" or request.drafters or self.surplus is None:
             return Always(request.drafters)
         return BySurplus(self.surplus)

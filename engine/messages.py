@@ -111,7 +111,7 @@ class Grammar(Struct, frozen=True, kw_only=True):
 DRAFTERS = ("copy", "dflash", "none")
 """Whom a request's `drafters` can name."""
 
-POLICIES = ("surplus", "always", "switch")
+POLICIES = ("surplus", "always", "switch", "watch")
 """How a request's `policy` can say when to draft."""
 
 
@@ -132,8 +132,9 @@ class GenerateRequest(Struct, frozen=True, kw_only=True):
     draft: False decodes target-only; the tokens are the same.
     drafters: whose turn it is to draft, round by round and then again from the first: ``copy``,
         ``dflash`` or ``none``. Empty leaves it to the engine. For comparisons and proofs.
-    policy: when to draft: ``surplus``, while it pays; ``always``; ``switch``, at random each round.
-        The last two are what surplus is measured and exactness proven with.
+    policy: when to draft: ``surplus``, while it pays; ``always``; ``switch``, at random each round;
+        ``watch``, never, but ask every drafter. All but the first are what surplus is measured and
+        exactness proven with.
     draft_seed: of the drafter's noise; None shares the verifier's. To measure what sharing gains.
     boundaries: prompt lengths at which stable segments end; hints for prefix snapshots.
     session: retention hint only, never needed for correctness.

@@ -138,6 +138,13 @@ class Switching(_Fixed):
         return choice._replace(asks=(*choice.asks, *looks))
 
 
+class Watching(_Fixed):
+    """Target-only, and every drafter is asked for all it has: how acceptance is recorded."""
+
+    def choose(self, regime: str, context: int, offers: Sequence[Offer], room: int) -> Choice:
+        return Choice(regime, context, "", 0, tuple(offers), "only watching")
+
+
 def _all_of(offer: Offer | None, regime: str, context: int, room: int, reason: str) -> Choice:
     drafts = min(offer.drafts, room - 1) if offer is not None else 0
     if offer is None or drafts < 1:

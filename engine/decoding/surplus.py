@@ -124,21 +124,18 @@ class SurplusController:
         for offer, most in limits.items():
             acceptance = self.acceptance(Key(track.regime, offer.drafter, offer.confidence))
             seconds = self.costs.rounds(offer.drafter, most, context)
-            track.watch(offer.drafter).hope(
-                [
-                    tokens * t1 / s
-                    for tokens, s in zip(acceptance.at_best(most), seconds, strict=False)
-                ]
-            )
-            for drafts, (tokens, s) in enumerate(
-                zip(acceptance.committed(most), seconds, strict=False), 1
-            ):
+            hope = [n / s for n, s in zip(acceptance.at_best(most), seconds, strict=False)]
+            track.watch(offer.drafter).hope = hope
+            expected = zip(acceptance.committed(most), seconds, strict=False)
+            for drafts, (tokens, s) in enumerate(expected, 1):
                 if tokens <= rate * s:
                     continue
                 if s > spare:
                     reason = UNPAYABLE
                     continue
                 best, cost, rate = offer._replace(drafts=drafts), s, tokens / s
+        for offer in limits:
+            track.watch(offer.drafter).compare(rate)
         return best, cost, "" if best.drafts else reason
 
     def _asks(
@@ -192,7 +189,7 @@ class SurplusController:
             self._time(choice, len(drafts), seconds)
         for watch in track.watches.values():
             watch.pass_round()
-            self._follow(watch, run)
+            self._follow(watch, run, idle=not drafts)
         for ask in choice.asks:
             proposal = proposals[ask.drafter]
             used = len(drafts) if ask.drafter == choice.drafter else 0
@@ -234,16 +231,17 @@ class SurplusController:
             watch.looked()
         if beyond and watch.look is None and right == used and len(run) > used:
             watch.look = Look(key, list(proposal[used:]), used)
-            self._follow(watch, run[used:])
+            self._follow(watch, run[used:], idle=not used)
 
-    def _follow(self, watch: Watch, run: Sequence[int]) -> None:
+    def _follow(self, watch: Watch, run: Sequence[int], *, idle: bool) -> None:
+        """idle: nobody drafted this round."""
         look = watch.look
         if look is None:
             return
         position = look.start + look.at
         right, tried = look.follow(run)
         self.acceptance(look.key).observe(right, tried, position, old=look.start > 0)
-        if right and watch.hopeful and not look.start:
+        if right and idle and watch.hopeful and not look.start:
             watch.look_soon()
         if look.over:
             watch.look = None

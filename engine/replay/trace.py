@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import itertools
 import random
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple, Protocol
 
 from msgspec import Struct
 
+from engine.decoding.round_log import Round
 from engine.decoding.surplus import Choice
 from engine.drafters.drafter import Offer
 from engine.errors import ModelError
@@ -64,6 +65,37 @@ class Trace(Struct, frozen=True, kw_only=True):
 
     def text(self) -> RecordedText:
         return RecordedText(self)
+
+
+def trace_of(name: str, rounds: Iterable[Round]) -> Trace:
+    """The trace of a reply that was decoded with the ``watch`` policy: a round for each token."""
+    rounds = list(rounds)
+    names = sorted({ask.drafter for one in rounds for ask in one.asks})
+    columns: dict[str, list[tuple[int, int, int]]] = {drafter: [] for drafter in names}
+    for one in rounds:
+        if one.committed != 1:
+            raise ModelError(f"trace {name}: a round committed {one.committed} tokens")
+        seen = {
+            ask.drafter: (given, right, ask.confidence)
+            for ask, given, right in zip(one.asks, one.given, one.right, strict=True)
+        }
+        for drafter in names:
+            columns[drafter].append(seen.get(drafter, (0, 0, 0)))
+    return Trace(
+        name=name,
+        regimes=tuple(
+            (regime, sum(1 for _ in group))
+            for regime, group in itertools.groupby(one.regime for one in rounds)
+        ),
+        drafters={
+            drafter: Drafted(
+                offered=_text([given for given, _, _ in rows]),
+                right=_text([right for _, right, _ in rows]),
+                confidence=_text([confidence for _, _, confidence in rows]),
+            )
+            for drafter, rows in columns.items()
+        },
+    )
 
 
 class RecordedText:

@@ -1,0 +1,123 @@
+"""The replay lab: the surplus controller on many texts and machines, in simulated time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+
+import msgspec
+from msgspec import Struct
+
+from engine.decoding.cost_curve import CostCurve
+from engine.decoding.costs import Costs
+from engine.decoding.surplus import SurplusController
+from engine.replay.adversaries import ADVERSARIES
+from engine.replay.machines import MACHINES
+from engine.replay.simulation import Arm, Outcome, decode, hindsight
+from engine.replay.trace import KINDS, Text, Trace, stationary, switching
+
+STATIONARY, SWITCHING, RECORDED, ADVERSARIAL = "stationary", "switching", "recorded", "adversarial"
+# Long enough that what a controller pays to begin with nothing is less than a hundredth.
+TOKENS = {STATIONARY: 16_000, SWITCHING: 16_000, ADVERSARIAL: 4_000}
+SEED = 1
+
+
+class Simulated(Struct, frozen=True, kw_only=True):
+    """A text decoded on a machine.
+
+    speed: against target-only. best: what the best choice in hindsight would have reached, and
+    best_arm which that is: one for the whole text, or for each regime where it switches.
+    vs_best: time against that one's; 0 where there is none. slowest: the largest ratio to
+    target-only time that any beginning of the text had. width: rows of most drafted rounds.
+    """
+
+    machine: str
+    text: str
+    kind: str
+    tokens: int
+    speed: float
+    best: float
+    best_arm: str
+    vs_best: float
+    slowest: float
+    width: int
+
+
+class Figures(Struct, frozen=True, kw_only=True):
+    """Ratios of time, the worst of all texts and machines."""
+
+    sim_stationary_worst_vs_best_fixed: float
+    sim_switching_worst_vs_best_per_regime: float
+    sim_worst_vs_target_only: float
+
+
+def simulate(machines: Mapping[str, CostCurve] | None = None) -> Iterator[Simulated]:
+    """Every text on every machine, each with a controller that knows nothing.
+
+    machines: instead of the ones that are known, such as this one's measured curve.
+    """
+    for machine, curve in (machines or MACHINES).items():
+        block = curve.forward.counts[-1] - 1
+        for name, kind in KINDS.items():
+            trace = stationary(name, kind, TOKENS[STATIONARY], block, SEED)
+            yield _against_best(machine, curve, trace.text(), STATIONARY)
+        kinds = [kind for name, kind in KINDS.items() if name != "hopeless"]
+        for seed in (SEED, SEED + 1):
+            name = f"all kinds, seed {seed}"
+            trace = switching(name, kinds, TOKENS[SWITCHING], block, seed)
+            yield _against_best(machine, curve, trace.text(), SWITCHING)
+        for trace in recorded():
+            yield _against_best(machine, curve, trace.text(), RECORDED)
+        for adversary in ADVERSARIES:
+            text = adversary(TOKENS[ADVERSARIAL], block)
+            outcome = decode(text, curve, SurplusController(Costs(curve)))
+            yield _row(machine, text, ADVERSARIAL, outcome)
+
+
+def figures(rows: Iterable[Simulated]) -> Figures:
+    """Of all rows together."""
+    rows = list(rows)
+    return Figures(
+        sim_stationary_worst_vs_best_fixed=max(r.vs_best for r in rows if r.kind == STATIONARY),
+        sim_switching_worst_vs_best_per_regime=max(r.vs_best for r in rows if r.kind == SWITCHING),
+        sim_worst_vs_target_only=max(r.slowest for r in rows),
+    )
+
+
+def recorded() -> list[Trace]:
+    """What the drafters of the built-in pair got right in replies of its target."""
+    file = Path(__file__).with_name("recorded.json")
+    return msgspec.json.decode(file.read_bytes(), type=list[Trace]) if file.exists() else []
+
+
+def _against_best(machine: str, curve: CostCurve, text: Text, kind: str) -> Simulated:
+    outcome = decode(text, curve, SurplusController(Costs(curve)))
+    whole, by_regime = hindsight(text, curve)
+    if kind == STATIONARY:
+        by_regime = {"": whole}
+    best = {regime: min(arms, key=lambda arm: arms[arm]) for regime, arms in by_regime.items()}
+    seconds = sum(by_regime[regime][arm] for regime, arm in best.items())
+    named = ", ".join(f"{regime} {_named(arm)}".strip() for regime, arm in best.items())
+    return _row(machine, text, kind, outcome, seconds, named)
+
+
+def _row(
+    machine: str, text: Text, kind: str, outcome: Outcome, best: float = 0.0, best_arm: str = ""
+) -> Simulated:
+    return Simulated(
+        machine=machine,
+        text=text.name,
+        kind=kind,
+        tokens=len(text),
+        speed=round(outcome.target_only / outcome.seconds, 4),
+        best=round(outcome.target_only / best, 4) if best else 0.0,
+        best_arm=best_arm,
+        vs_best=round(outcome.seconds / best, 4) if best else 0.0,
+        slowest=round(outcome.slowest, 4),
+        width=outcome.usual_width,
+    )
+
+
+def _named(arm: Arm) -> str:
+    drafter, width = arm
+    return f"{drafter}/{width}" if drafter else "target-only"

@@ -1,0 +1,84 @@
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from engine import acceptance_trace, simulate_surplus, surplus_figures
+from engine.decoding.cost_curve import CostCurve, Grid
+from engine.decoding.round_log import Round
+from engine.drafters.drafter import Offer
+from engine.errors import ModelError
+from engine.replay import lab
+from engine.replay.trace import Drafted, Trace, switching
+
+CURVE = CostCurve(
+    forward=Grid(contexts=(0,), counts=(1, 2, 3, 4), seconds=((0.01, 0.011, 0.012, 0.013),))
+)
+
+
+def test_a_lab_on_this_machines_curve(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lab, "TOKENS", dict.fromkeys(lab.TOKENS, 600))
+    rows = list(simulate_surplus(CURVE))
+    assert {row.machine for row in rows} == {"this machine"}
+    assert {row.kind for row in rows} >= {lab.STATIONARY, lab.SWITCHING, lab.ADVERSARIAL}
+    assert all(row.tokens == 600 for row in rows if row.kind != lab.RECORDED)
+    assert all(row.slowest <= 1.02 for row in rows)
+    assert {row.vs_best for row in rows if row.kind == lab.ADVERSARIAL} == {0.0}
+    found = surplus_figures(rows)
+    assert found.sim_worst_vs_target_only == max(row.slowest for row in rows)
+    stationary = [row.vs_best for row in rows if row.kind == lab.STATIONARY]
+    assert found.sim_stationary_worst_vs_best_fixed == max(stationary)
+
+
+@pytest.mark.slow
+def test_the_whole_lab_keeps_its_promises() -> None:
+    found = surplus_figures(simulate_surplus())
+    assert found.sim_stationary_worst_vs_best_fixed <= 1.02
+    assert found.sim_switching_worst_vs_best_per_regime <= 1.05
+    assert found.sim_worst_vs_target_only <= 1.02
+
+
+def test_kinds_of_text_switch_every_50_to_400_tokens() -> None:
+    trace = switching("", list(lab.KINDS.values()), 5_000, 7, seed=1)
+    assert len(trace) == 5_000
+    assert all(50 <= tokens <= 400 for _, tokens in trace.regimes[:-1])
+
+
+def watched(*right: int) -> list[Round]:
+    """Rounds of a watched reply in which dflash offered three drafts and copy a half of the time
+    two."""
+    rounds = []
+    for number, count in enumerate(right):
+        asks = [Offer("dflash", 3)]
+        if number % 2:
+            asks.append(Offer("copy", 2, 5))
+        given = tuple(ask.drafts for ask in asks)
+        rights = tuple(min(count, ask.drafts) for ask in asks)
+        regime = "code" if number < 2 else "prose"
+        rounds.append(
+            Round(regime, number, 9, tuple(asks), "", 0, tuple(asks), given, rights, 1, 0.1)
+        )
+    return rounds
+
+
+def test_a_watched_reply_becomes_a_trace() -> None:
+    trace = acceptance_trace("a", watched(3, 1, 0, 2))
+    assert trace.regimes == (("code", 2), ("prose", 2))
+    assert trace.drafters["dflash"] == Drafted(offered="3333", right="3102", confidence="0000")
+    assert trace.drafters["copy"] == Drafted(offered="0202", right="0102", confidence="0505")
+    text = trace.text()
+    assert text.offers(1) == [Offer("copy", 2, 5), Offer("dflash", 3)]
+    assert text.right(3, Offer("dflash", 1), None) == 1
+
+
+def test_a_reply_that_was_not_watched_is_no_trace() -> None:
+    (one,) = watched(1)
+    with pytest.raises(ModelError, match="committed 2 tokens"):
+        acceptance_trace("a", [msgspec.structs.replace(one, committed=2)])
+
+
+def test_a_damaged_trace_is_refused() -> None:
+    with pytest.raises(ModelError, match="must have 3 digits"):
+        Trace(
+            name="a", regimes=(("code", 3),), drafters={"copy": Drafted(offered="00", right="000")}
+        )
