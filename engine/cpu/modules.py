@@ -194,8 +194,11 @@ class GatedNorm(Kernel):
 
     @staticmethod
     def fits(module: nn.Module) -> bool:
+        # A module that is no layer (a drafter's selector) has no call of its own.
+        code = getattr(type(module).__call__, "__code__", None)
         return (
-            "precise_swiglu" in type(module).__call__.__code__.co_names
+            code is not None
+            and "precise_swiglu" in code.co_names
             and set(module.parameters()) == {"weight"}
             and module.weight.dtype in DTYPES
         )

@@ -17,7 +17,7 @@ from tiny_models import EXACT_FAMILIES, FAMILIES, LATER, tiny
 
 import engine.cpu.install as installing
 from engine.cpu.install import fault, install, slower
-from engine.cpu.modules import DenseLinear
+from engine.cpu.modules import DenseLinear, GatedNorm
 from engine.decoding.exactness import probe, same_state
 from engine.prefix_cache.snapshot import take_checkpoint
 from engine.targets.caches import arrays_of
@@ -147,3 +147,7 @@ def test_kernels_that_are_wrong_uneven_broken_or_slow_are_refused():
     assert "differ from the same" in fault(Uneven(layer))
     assert "dense: x" in fault(Broken(layer))
     assert "times as fast" in slower(Slow(layer))
+
+
+def test_a_module_without_a_call_of_its_own_is_left_alone() -> None:
+    assert not GatedNorm.fits(nn.Module())
