@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from types import FunctionType
 from typing import Any
 
 import mlx.core as mx
@@ -125,6 +126,9 @@ FUNCTIONS: dict[str, Callable[[Callable[..., Any]], Callable[..., Any]]] = {
 def names_in(module: nn.Module) -> dict[str, Callable[..., Any]]:
     """The functions above that the module's own code calls, each around the stock one."""
     code = type(module).__call__
+    # A module that is no layer (a drafter's selector) has no call of its own.
+    if not isinstance(code, FunctionType):
+        return {}
     return {
         name: around(code.__globals__[name])
         for name, around in FUNCTIONS.items()

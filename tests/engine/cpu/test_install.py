@@ -16,6 +16,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from tiny_models import EXACT_FAMILIES, FAMILIES, LATER, tiny
 
 import engine.cpu.install as installing
+from engine.cpu.functions import names_in
 from engine.cpu.install import fault, install, slower
 from engine.cpu.modules import DenseLinear, GatedNorm
 from engine.decoding.exactness import probe, same_state
@@ -151,3 +152,4 @@ def test_kernels_that_are_wrong_uneven_broken_or_slow_are_refused():
 
 def test_a_module_without_a_call_of_its_own_is_left_alone() -> None:
     assert not GatedNorm.fits(nn.Module())
+    assert names_in(nn.Module()) == {}
