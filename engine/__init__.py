@@ -41,9 +41,9 @@ from engine.messages import (
     ToolCall,
     Totals,
 )
+from engine.replay.simulated import Simulated, SimulatedFigures
 
 if TYPE_CHECKING:
-    from engine.replay.lab import Figures, Simulated
     from engine.replay.trace import Trace
 
 __all__ = [
@@ -83,6 +83,8 @@ __all__ = [
     "RequestError",
     "Round",
     "Sampling",
+    "Simulated",
+    "SimulatedFigures",
     "Span",
     "Step",
     "ToolCall",
@@ -123,14 +125,14 @@ def parity_command(rounds: int) -> list[str]:
     return [sys.executable, "-P", "-m", "engine.targets.parity", str(rounds)]
 
 
-def simulate_surplus(curve: CostCurve | None = None) -> "Iterator[Simulated]":
+def simulate_surplus(curve: CostCurve | None = None) -> Iterator[Simulated]:
     """The replay lab's rows (`engine.replay.lab`), on known machines or on one of this curve."""
     from engine.replay.lab import simulate
 
     return simulate(None if curve is None else {"this machine": curve})
 
 
-def surplus_figures(rows: "Iterable[Simulated]") -> "Figures":
+def surplus_figures(rows: Iterable[Simulated]) -> SimulatedFigures:
     """The worst of the replay lab's rows."""
     from engine.replay.lab import figures
 

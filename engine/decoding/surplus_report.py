@@ -93,8 +93,9 @@ class Tally:
         row.widths[drafts + 1] += 1
         row.looks += sum(ask.drafter != choice.drafter or not drafts for ask in choice.asks)
         if not drafts:
-            spent = row.target_only.get(choice.reason, 0.0)
-            row.target_only[choice.reason] = spent + seconds
+            # A grammar may leave nothing of what was chosen.
+            reason = choice.reason or "its drafts were ruled out"
+            row.target_only[reason] = row.target_only.get(reason, 0.0) + seconds
             return
         drafter = row.drafters.setdefault(choice.drafter, _Drafter())
         drafter.rounds += 1

@@ -6,13 +6,13 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 import msgspec
-from msgspec import Struct
 
 from engine.decoding.cost_curve import CostCurve
 from engine.decoding.costs import Costs
 from engine.decoding.surplus import SurplusController
 from engine.replay.adversaries import ADVERSARIES
 from engine.replay.machines import MACHINES
+from engine.replay.simulated import Simulated, SimulatedFigures
 from engine.replay.simulation import Arm, Outcome, decode, hindsight
 from engine.replay.trace import KINDS, Text, Trace, stationary, switching
 
@@ -20,35 +20,6 @@ STATIONARY, SWITCHING, RECORDED, ADVERSARIAL = "stationary", "switching", "recor
 # Long enough that what a controller pays to begin with nothing is less than a hundredth.
 TOKENS = {STATIONARY: 16_000, SWITCHING: 16_000, ADVERSARIAL: 4_000}
 SEED = 1
-
-
-class Simulated(Struct, frozen=True, kw_only=True):
-    """A text decoded on a machine.
-
-    speed: against target-only. best: what the best choice in hindsight would have reached, and
-    best_arm which that is: one for the whole text, or for each regime where it switches.
-    vs_best: time against that one's; 0 where there is none. slowest: the largest ratio to
-    target-only time that any beginning of the text had. width: rows of most drafted rounds.
-    """
-
-    machine: str
-    text: str
-    kind: str
-    tokens: int
-    speed: float
-    best: float
-    best_arm: str
-    vs_best: float
-    slowest: float
-    width: int
-
-
-class Figures(Struct, frozen=True, kw_only=True):
-    """Ratios of time, the worst of all texts and machines."""
-
-    sim_stationary_worst_vs_best_fixed: float
-    sim_switching_worst_vs_best_per_regime: float
-    sim_worst_vs_target_only: float
 
 
 def simulate(machines: Mapping[str, CostCurve] | None = None) -> Iterator[Simulated]:
@@ -74,10 +45,10 @@ def simulate(machines: Mapping[str, CostCurve] | None = None) -> Iterator[Simula
             yield _row(machine, text, ADVERSARIAL, outcome)
 
 
-def figures(rows: Iterable[Simulated]) -> Figures:
+def figures(rows: Iterable[Simulated]) -> SimulatedFigures:
     """Of all rows together."""
     rows = list(rows)
-    return Figures(
+    return SimulatedFigures(
         sim_stationary_worst_vs_best_fixed=max(r.vs_best for r in rows if r.kind == STATIONARY),
         sim_switching_worst_vs_best_per_regime=max(r.vs_best for r in rows if r.kind == SWITCHING),
         sim_worst_vs_target_only=max(r.slowest for r in rows),

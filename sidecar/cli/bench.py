@@ -7,11 +7,13 @@ import enum
 from pathlib import Path
 from typing import Annotated
 
+import msgspec
 import typer
 
 from engine import known_drafters
 from sidecar.cli.bench_decode import Settings, decode
 from sidecar.cli.bench_parity import parity
+from sidecar.cli.bench_surplus import SurplusSettings, surplus
 from sidecar.cli.report import check_writable
 from sidecar.config import load_config
 
@@ -19,49 +21,66 @@ from sidecar.config import load_config
 class What(enum.StrEnum):
     """decode: tokens a second of target-only, of each drafter and of other implementations, and how
     many drafts are accepted.
-    parity: the drafts of our DFlash drafters against those of the official implementation."""
+    parity: the drafts of our DFlash drafters against those of the official implementation.
+    surplus: drafting while it pays against always and never, simulated and live."""
 
     DECODE = "decode"
     PARITY = "parity"
+    SURPLUS = "surplus"
+
+
+Draft = Annotated[
+    list[str] | None,
+    typer.Option(
+        help="A drafter's Hub id or folder, or copy; may be given several times. Default: every "
+        "one that is known for the model; for surplus the best one.",
+    ),
+]
+MaxWidth = Annotated[
+    int | None,
+    typer.Option(
+        "--max-width", "--block-size", help="Most tokens of one verify step; the sure one too."
+    ),
+]
+NoEos = Annotated[
+    bool, typer.Option("--no-eos", help="Go on behind the end of a reply, to --max-tokens.")
+]
+Bits = Annotated[
+    int | None, typer.Option(help="Quantise the drafters to 4 or 8 bits; 0: not at all.")
+]
+Model = Annotated[
+    str | None, typer.Option(help="Name, Hub id or folder. Default: the configured model.")
+]
+Cooldown = Annotated[float, typer.Option(min=0.0, help="Seconds of rest before each measurement.")]
+Peers = Annotated[bool, typer.Option(help="Measure mlx_lm and z-lab's dflash (from PyPI), too.")]
+Counted = Annotated[
+    bool, typer.Option(help="Count accepted drafts on held-out code, greedy and sampled.")
+]
+Picture = Annotated[
+    Path | None, typer.Option(help="Draw the rounds of an agent's reply to this SVG file.")
+]
+Record = Annotated[
+    Path | None, typer.Option(help="Write acceptance traces of replies to this file.")
+]
 
 
 def command(
     what: Annotated[What, typer.Argument(help="What to measure.", show_choices=True)],
-    model: Annotated[
-        str | None, typer.Option(help="Name, Hub id or folder. Default: the configured model.")
-    ] = None,
-    draft: Annotated[
-        list[str] | None,
-        typer.Option(
-            help="A drafter's Hub id or folder, or copy; may be given several times. Default: "
-            "every one that is known for the model.",
-        ),
-    ] = None,
-    draft_bits: Annotated[
-        int | None, typer.Option(help="Quantise the drafters to 4 or 8 bits; 0: not at all.")
-    ] = None,
-    max_width: Annotated[
-        int | None,
-        typer.Option(
-            "--max-width", "--block-size", help="Most tokens of one verify step; the sure one too."
-        ),
-    ] = None,
+    model: Model = None,
+    draft: Draft = None,
+    draft_bits: Bits = None,
+    max_width: MaxWidth = None,
     context: Annotated[int | None, typer.Option(help="Context in tokens.")] = None,
     repeat: Annotated[int, typer.Option(min=1, help="Interleaved repeats; medians are shown.")] = 3,
-    cooldown: Annotated[
-        float, typer.Option(min=0.0, help="Seconds of rest before each measurement.")
-    ] = 0.0,
+    cooldown: Cooldown = 0.0,
     max_tokens: Annotated[int, typer.Option(min=2, help="Tokens of a reply.")] = 128,
-    no_eos: Annotated[
-        bool, typer.Option("--no-eos", help="Go on behind the end of a reply, to --max-tokens.")
-    ] = False,
-    peers: Annotated[
-        bool, typer.Option(help="Measure mlx_lm and z-lab's dflash (from PyPI), too.")
-    ] = True,
-    acceptance: Annotated[
-        bool, typer.Option(help="Count accepted drafts on held-out code, greedy and sampled.")
-    ] = True,
+    no_eos: NoEos = False,
+    peers: Peers = True,
+    acceptance: Counted = True,
     rounds: Annotated[int, typer.Option(min=1, help="Rounds of a parity case.")] = 200,
+    live: Annotated[bool, typer.Option(help="Decode, too; without, simulate only.")] = True,
+    picture: Picture = None,
+    record: Record = None,
     json: Annotated[Path | None, typer.Option(help="Write the figures to this file.")] = None,
 ) -> None:
     """decode: the same coding prompts greedily, target-only, with each drafter, and with other
@@ -72,8 +91,12 @@ def command(
 
     parity: draft with the same random DFlash checkpoints as the official dflash package, which pip
     fetches once, and compare every token. It needs no model.
+
+    surplus: acceptance traces and cost curves of several machines replayed through the controller;
+    then replies target-only, always drafted and by surplus, and replies to 200 JSON schemas.
     """
-    check_writable(json)
+    for path in (json, picture, record):
+        check_writable(path)
     if what is What.PARITY:
         parity(rounds, json)
         return
@@ -87,8 +110,20 @@ def command(
     # One at a time, so that each is checked as the configured one is.
     asked = [load_config({**flags, "engine.draft": name}).engine.draft for name in draft or ()]
     asked = asked or [options.draft]
+    if what is What.SURPLUS:
+        options = msgspec.structs.replace(options, draft=asked[0])
+        settings = SurplusSettings(
+            live=live,
+            repeat=repeat,
+            max_tokens=max_tokens,
+            picture=picture,
+            record=record,
+            json=json,
+        )
+        asyncio.run(surplus(options, settings))
+        return
     drafts = known_drafters(options.model) if asked == ["auto"] else tuple(asked)
-    settings = Settings(
+    decoding = Settings(
         drafts=tuple(name for name in drafts if name not in ("auto", "copy", "none")),
         repeat=repeat,
         max_tokens=max_tokens,
@@ -98,4 +133,4 @@ def command(
         acceptance=acceptance,
         json=json,
     )
-    asyncio.run(decode(options, settings))
+    asyncio.run(decode(options, decoding))

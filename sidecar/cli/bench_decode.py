@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import itertools
 import os
-import sys
-from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +15,7 @@ from msgspec import Struct
 from engine import EngineClient, EngineOptions, PillionError, drafter_kind, engine_client
 from sidecar.cli.background import child_environment
 from sidecar.cli.in_process import started
+from sidecar.cli.progress import progress
 from sidecar.cli.report import report_console, write_report
 from sidecar.cli.terminal import note
 from sidecar.jobs.acceptance_benchmark import CODE, REWRITE, Acceptance, Candidate, figures
@@ -131,7 +130,7 @@ async def compare(engines: Engines, settings: Settings) -> dict[str, Any]:
         ignore_eos=settings.ignore_eos,
         cooldown=settings.cooldown,
     )
-    with _progress("decoding", benchmark.steps(settings.repeat)) as advance:
+    with progress("decoding", benchmark.steps(settings.repeat)) as advance:
         rows = await benchmark.measure(engines.main, settings.repeat, advance)
     status = engines.main.status()
     model = status.model.id if status.model else ""
@@ -171,7 +170,7 @@ async def _accepted(engines: Engines, held_out: HeldOut, max_tokens: int) -> lis
     ]
     candidates.append(Candidate("copy", engines.main, "copy", REWRITE, rewrites))
     rows: list[Acceptance] = []
-    with _progress("counting", sum(candidate.steps for candidate in candidates)) as advance:
+    with progress("counting", sum(candidate.steps for candidate in candidates)) as advance:
         for candidate in candidates:
             rows += await candidate.measure(max_tokens, advance)
     return rows
@@ -228,24 +227,3 @@ def _acceptance(rows: Sequence[Acceptance], title: str) -> Table:
             "looping text" if row.looping else "",
         )
     return table
-
-
-@contextlib.contextmanager
-def _progress(what: str, total: int) -> Iterator[Callable[[], None]]:
-    """A bar with the time left on a terminal, else a line for every tenth."""
-    if not sys.stderr.isatty():
-        steps = itertools.count(1)
-
-        def say() -> None:
-            done = next(steps)
-            if done * 10 // total > (done - 1) * 10 // total:
-                note(f"{what}: {done} of {total}")
-
-        yield say
-        return
-    from rich.console import Console
-    from rich.progress import Progress
-
-    with Progress(console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task(what, total=total)
-        yield lambda: bar.advance(task)

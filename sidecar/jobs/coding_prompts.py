@@ -11,14 +11,17 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from engine import EngineClient, RenderedPrompt
+from engine import EngineClient, Grammar, RenderedPrompt, ReplyFormat
 
 NAMES = ("amount", "result", "item_value", "entries", "node", "payload", "buffer", "row_sum")
 
 
 class CodingPrompt(Struct, frozen=True, kw_only=True):
     """A chat message (`user`), raw text to continue (`text`), or a hole in code (`text` before it
-    and `suffix` after it)."""
+    and `suffix` after it).
+
+    mixed: the reply is held to what an agent's often is: a sentence, code, and a tool call.
+    """
 
     name: str
     regime: str
@@ -26,6 +29,7 @@ class CodingPrompt(Struct, frozen=True, kw_only=True):
     text: str = ""
     suffix: str | None = None
     tools: tuple[dict[str, Any], ...] = ()
+    mixed: bool = False
 
     def variant(self, number: int) -> CodingPrompt:
         """This prompt with the `number`-th name filled in."""
@@ -42,10 +46,27 @@ class CodingPrompt(Struct, frozen=True, kw_only=True):
         """Token ids in the loaded model's own format."""
         if self.user:
             message = {"role": "user", "content": self.user}
-            return await client.chat([message], tools=list(self.tools) or None)
+            held = ReplyFormat(calls=True) if self.mixed else None
+            prompt = await client.chat([message], tools=list(self.tools) or None, reply=held)
+            if prompt.grammar is None:
+                return prompt
+            grammar = Grammar(text=mixed(prompt.grammar.text))
+            return msgspec.structs.replace(prompt, grammar=grammar)
         if self.suffix is not None:
             return await client.fill_in_middle(self.text, self.suffix)
         return RenderedPrompt(tokens=tuple(await client.encode(self.text)))
+
+
+def mixed(calls: str) -> str:
+    """A grammar of replies that begin with a sentence and a block of code before what the grammar
+    `calls` allows (llguidance's Lark)."""
+    begin = """\
+start: SENTENCE "```python\\n" block calls
+SENTENCE: /[A-Z][^`<\\n]{20,120}[.:]/ "\\n\\n"
+block[lazy]: BLOCK
+BLOCK: /(?s:.*)/ "\\n```\\n"
+"""
+    return begin + calls.replace("start:", "calls:", 1)
 
 
 def _tool(name: str, description: str, argument: str) -> dict[str, Any]:
@@ -201,4 +222,16 @@ PROMPTS = (
         text="def test_@name@():\n"
         + "".join("    assert parse('1') == 1\n    assert parse('2') == 2\n" for _ in range(4)),
     ),
+)
+
+_AGENT = "Say what you change, show the changed code, and then read src/@name@.py."
+MIXED = tuple(
+    CodingPrompt(
+        name=f"agent_{old}",
+        regime="agent",
+        user=f"{_fenced(code)}Rename `{old}` to `@name@` in this code. {_AGENT}",
+        tools=TOOLS,
+        mixed=True,
+    )
+    for old, code in (("total", INVOICE), ("jobs", QUEUE))
 )

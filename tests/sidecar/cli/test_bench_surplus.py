@@ -1,0 +1,83 @@
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import msgspec
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from reported_surplus import TIMELINE
+
+from engine import EngineClient, Simulated
+from engine.decoding.round_log import Round
+from engine.drafters.drafter import Offer
+from engine.testing import FakeEngine
+from sidecar.cli import bench_surplus
+from sidecar.cli.bench_surplus import SurplusSettings, measure, print_simulated, surplus
+from sidecar.config import load_config
+
+ROW = Simulated(
+    machine="M4",
+    text="prose",
+    kind="stationary",
+    tokens=10,
+    speed=1.25,
+    best=1.26,
+    best_arm="dflash/3",
+    vs_best=1.008,
+    slowest=1.015,
+    width=3,
+)
+ASK = Offer("copy", 2, 4)
+LOG = (Round("code", 5, 8, (ASK,), "", 0, (ASK,), (2,), (1,), 1, 0.01),)
+
+
+async def test_the_live_part_writes_a_picture_and_traces(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    picture, record = tmp_path / "t.svg", tmp_path / "traces.json"
+    client = EngineClient(
+        FakeEngine("four", facts={"decode_ms": 100.0, "timeline": TIMELINE, "log": LOG})
+    )
+    client.start()
+    await client.ready()
+    settings = SurplusSettings(repeat=1, schemas=0, picture=picture, record=record)
+    figures, rows = await measure(client, settings)
+    await client.stop()
+    assert figures == {
+        "live_worst_vs_target_only": 1.0,
+        "live_mixed_vs_always_draft": 1.0,
+        "live_mixed_vs_never_draft": 1.0,
+    }
+    assert len(rows) == 5
+    assert "1.00x (1.00-1.00)" in capsys.readouterr().out
+    assert picture.read_text().startswith("<svg")
+    trace = json.loads(record.read_text())[0]
+    assert trace["drafters"]["copy"] == {"offered": "2", "right": "1", "confidence": "4"}
+
+
+async def test_simulated_only_needs_no_model(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rows = [ROW, msgspec.structs.replace(ROW, kind="switching", vs_best=0.9)]
+    monkeypatch.setattr(bench_surplus, "simulate_surplus", lambda: iter(rows))
+    file = tmp_path / "surplus.json"
+    await surplus(load_config().engine, SurplusSettings(live=False, json=file))
+    report = json.loads(file.read_text())
+    assert report["figures"] == {
+        "sim_stationary_worst_vs_best_fixed": 1.008,
+        "sim_switching_worst_vs_best_per_regime": 0.9,
+        "sim_worst_vs_target_only": 1.015,
+    }
+    assert len(report["simulated"]) == 2
+    assert "dflash/3" in capsys.readouterr().out
+
+
+def test_a_row_without_a_best_choice(capsys: pytest.CaptureFixture[str]) -> None:
+    print_simulated([msgspec.structs.replace(ROW, best=0.0, vs_best=0.0, best_arm="")])
+    said = capsys.readouterr().out
+    assert "1.25x" in said
+    assert "0.00x" not in said
