@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from types import FunctionType
 from typing import Any
 
@@ -142,10 +143,10 @@ class Named(nn.Module):
     def __init__(self, inner: nn.Module, names: Mapping[str, Callable[..., Any]]) -> None:
         super().__init__()
         self.inner = inner
-        self._forward = with_names(type(inner).__call__, names)
+        self._forward = partial(with_names(type(inner).__call__, names), inner)
 
     def __call__(self, *arguments: Any, **options: Any) -> Any:
-        return self._forward(self.inner, *arguments, **options)
+        return self._forward(*arguments, **options)
 
     def __getattr__(self, name: str) -> Any:
         if name in self or "inner" not in self:

@@ -6,6 +6,7 @@ module whether there is a kernel for it, `rows` makes input of the kind that the
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import mlx.core as mx
@@ -17,11 +18,20 @@ DTYPES = (mx.float32, mx.bfloat16)
 
 
 class Kernel(nn.Module):
-    """inner: the stock module, whose weights these are."""
+    """inner: the stock module, whose weights these are.
+
+    `_compute` and `_dtype` are what a call needs, at hand: looking up a weight in an nn.Module
+    takes as long as a small kernel.
+    """
 
     def __init__(self, inner: nn.Module) -> None:
         super().__init__()
         self.inner = inner
+        self._compute = self.bound()
+
+    def bound(self) -> Callable[..., mx.array]:
+        """The kernel on this module's weights, which stay what they are."""
+        raise TypeError("a kind of module says itself what it computes")
 
     def __getattr__(self, name: str) -> Any:
         # Models read weights and settings of their parts.
@@ -60,12 +70,16 @@ class DenseLinear(Kernel):
     def fits(module: nn.Module) -> bool:
         return type(module) is nn.Linear and module.weight.dtype in DTYPES
 
+    def bound(self) -> Callable[..., mx.array]:
+        dense, weight = extension().dense, self.inner.weight
+        self._dtype, self._biased = weight.dtype, "bias" in self.inner
+        return lambda x: dense(x, weight)
+
     def __call__(self, x: mx.array) -> mx.array:
-        weight = self.inner.weight
-        if x.dtype != weight.dtype:
+        if x.dtype != self._dtype:
             return self.run(self.inner, x)
-        output: mx.array = extension().dense(x, weight)
-        return output + self.inner.bias if "bias" in self.inner else output
+        output = self._compute(x)
+        return output + self.inner.bias if self._biased else output
 
 
 class DenseHead(Kernel):
@@ -75,18 +89,18 @@ class DenseHead(Kernel):
     def fits(module: nn.Module) -> bool:
         return type(module) is nn.Embedding and module.weight.dtype in DTYPES
 
+    def bound(self) -> Callable[..., mx.array]:
+        dense, weight = extension().dense, self.inner.weight
+        self._dtype = weight.dtype
+        return lambda x: dense(x, weight)
+
     def __call__(self, tokens: mx.array) -> mx.array:
         rows: mx.array = self.inner(tokens)
         return rows
 
     def as_linear(self, x: mx.array) -> mx.array:
         """Logits (..., vocabulary) of x (..., width)."""
-        output: mx.array
-        if x.dtype != self.inner.weight.dtype:
-            output = self.inner.as_linear(x)
-        else:
-            output = extension().dense(x, self.inner.weight)
-        return output
+        return self._compute(x) if x.dtype == self._dtype else self.run(self.inner, x)
 
     def run(self, module: nn.Module, rows: mx.array) -> mx.array:
         output: mx.array = module.as_linear(rows)
@@ -117,9 +131,12 @@ def _narrow(scales: mx.array, biases: mx.array) -> tuple[mx.array, mx.array]:
 
 
 class _Quantized(Kernel):
-    def __init__(self, inner: nn.Module) -> None:
-        super().__init__(inner)
-        self._scales, self._biases = _narrow(inner.scales, inner.biases)
+    def bound(self) -> Callable[..., mx.array]:
+        inner, quantized = self.inner, extension().quantized
+        weight, group, bits = inner.weight, inner.group_size, inner.bits
+        scales, biases = _narrow(inner.scales, inner.biases)
+        self._dtype, self._biased = inner.scales.dtype, "bias" in inner
+        return lambda x: quantized(x, weight, scales, biases, group, bits)
 
     def rows(self, count: int) -> mx.array:
         width = self.inner.scales.shape[-1] * self.inner.group_size
@@ -128,13 +145,6 @@ class _Quantized(Kernel):
     def key(self) -> tuple[Any, ...]:
         inner = self.inner
         return type(self), inner.weight.shape, inner.scales.dtype, inner.bits, inner.group_size
-
-    def multiply(self, x: mx.array) -> mx.array:
-        inner = self.inner
-        output: mx.array = extension().quantized(
-            x, inner.weight, self._scales, self._biases, inner.group_size, inner.bits
-        )
-        return output
 
 
 class QuantizedLinear(_Quantized):
@@ -145,10 +155,10 @@ class QuantizedLinear(_Quantized):
         return type(module) is nn.QuantizedLinear and _fits_quantized(module)
 
     def __call__(self, x: mx.array) -> mx.array:
-        if x.dtype != self.inner.scales.dtype:
+        if x.dtype != self._dtype:
             return self.run(self.inner, x)
-        output = self.multiply(x)
-        return output + self.inner.bias if "bias" in self.inner else output
+        output = self._compute(x)
+        return output + self.inner.bias if self._biased else output
 
 
 class QuantizedHead(_Quantized):
@@ -164,10 +174,7 @@ class QuantizedHead(_Quantized):
 
     def as_linear(self, x: mx.array) -> mx.array:
         """Logits (..., vocabulary) of x (..., width)."""
-        if x.dtype != self.inner.scales.dtype:
-            output: mx.array = self.inner.as_linear(x)
-            return output
-        return self.multiply(x)
+        return self._compute(x) if x.dtype == self._dtype else self.run(self.inner, x)
 
     def run(self, module: nn.Module, rows: mx.array) -> mx.array:
         output: mx.array = module.as_linear(rows)
@@ -181,12 +188,13 @@ class Norm(Kernel):
     def fits(module: nn.Module) -> bool:
         return type(module) is nn.RMSNorm and module.weight.dtype in DTYPES
 
+    def bound(self) -> Callable[..., mx.array]:
+        norm, weight, eps = extension().rms_norm, self.inner.weight, self.inner.eps
+        self._dtype = weight.dtype
+        return lambda x: norm(x, weight, eps)
+
     def __call__(self, x: mx.array) -> mx.array:
-        weight = self.inner.weight
-        if x.dtype != weight.dtype:
-            return self.run(self.inner, x)
-        output: mx.array = extension().rms_norm(x, weight, self.inner.eps)
-        return output
+        return self._compute(x) if x.dtype == self._dtype else self.run(self.inner, x)
 
 
 class GatedNorm(Kernel):
@@ -203,14 +211,16 @@ class GatedNorm(Kernel):
             and module.weight.dtype in DTYPES
         )
 
+    def bound(self) -> Callable[..., mx.array]:
+        norm, weight, eps = extension().rms_norm, self.inner.weight, self.inner.eps
+        self._dtype = weight.dtype
+        return lambda x, gate: norm(x, weight, eps, 1.0, gate)
+
     def __call__(self, x: mx.array, gate: mx.array | None = None) -> mx.array:
-        weight = self.inner.weight
-        output: mx.array
-        if gate is None or not x.dtype == weight.dtype == gate.dtype:
-            output = self.inner(x, gate)
-        else:
-            output = extension().rms_norm(x, weight, self.inner.eps, 1.0, gate)
-        return output
+        if gate is None or not x.dtype == self._dtype == gate.dtype:
+            output: mx.array = self.inner(x, gate)
+            return output
+        return self._compute(x, gate)
 
     def run(self, module: nn.Module, rows: mx.array) -> mx.array:
         output: mx.array = module(rows, rows[..., ::-1])
@@ -224,14 +234,16 @@ class Rotary(Kernel):
     def fits(module: nn.Module) -> bool:
         return type(module) is nn.RoPE and not module.traditional and module.dims % 2 == 0
 
+    def bound(self) -> Callable[..., mx.array]:
+        rope, inner = extension().rope, self.inner
+        dims, base, scale = inner.dims, inner.base, inner.scale
+        return lambda x, offset: rope(x, dims, base, scale, offset)
+
     def __call__(self, x: mx.array, offset: Any = 0) -> mx.array:
-        inner = self.inner
-        output: mx.array
         if not isinstance(offset, int) or x.ndim != 4 or x.dtype not in DTYPES:
-            output = inner(x, offset=offset)
-        else:
-            output = extension().rope(x, inner.dims, inner.base, inner.scale, offset)
-        return output
+            output: mx.array = self.inner(x, offset=offset)
+            return output
+        return self._compute(x, offset)
 
     def rows(self, count: int) -> mx.array:
         return _random(count, self.inner.dims, mx.float32)
@@ -247,10 +259,6 @@ class Rotary(Kernel):
 class Convolution(Kernel):
     """nn.Conv1d with one filter a channel, as recurrent layers have it."""
 
-    def __init__(self, inner: nn.Module) -> None:
-        super().__init__(inner)
-        self._taps = mx.contiguous(inner.weight[:, :, 0].T.astype(mx.float32))
-
     @staticmethod
     def fits(module: nn.Module) -> bool:
         return (
@@ -261,11 +269,17 @@ class Convolution(Kernel):
             and module.weight.dtype in DTYPES
         )
 
+    def bound(self) -> Callable[..., mx.array]:
+        convolve, weight = extension().convolve, self.inner.weight
+        taps = mx.contiguous(weight[:, :, 0].T.astype(mx.float32))
+        self._dtype, self._biased = weight.dtype, "bias" in self.inner
+        return lambda x: convolve(x, taps)
+
     def __call__(self, x: mx.array) -> mx.array:
-        if x.dtype != self.inner.weight.dtype:
+        if x.dtype != self._dtype:
             return self.run(self.inner, x)
-        output: mx.array = extension().convolve(x, self._taps)
-        return output + self.inner.bias if "bias" in self.inner else output
+        output = self._compute(x)
+        return output + self.inner.bias if self._biased else output
 
     def rows(self, count: int) -> mx.array:
         channels, taps, _ = self.inner.weight.shape

@@ -15,6 +15,8 @@ using pillion::Type;
 // Weights that a pass over all rows of x should find in the second-level cache.
 constexpr long BLOCK_BYTES = 256 << 10;
 constexpr int TILE_ROWS = 8;
+// With so few rows, the weights come from memory and the next tile's are asked for early.
+constexpr int PREFETCHED_ROWS = 4;
 
 template <int M>
 constexpr int weight_rows = M <= W ? W / M : 1;
@@ -59,7 +61,12 @@ struct DenseBlock {
     int k = 0;
     for (; k + S::count <= depth; k += S::count) {
       S weights[R];
-      for (int r = 0; r < R; r++) weights[r] = S::of(ws + r * w_pitch + k);
+      for (int r = 0; r < R; r++) {
+        weights[r] = S::of(ws + r * w_pitch + k);
+        if constexpr (M <= PREFETCHED_ROWS) {
+          _mm_prefetch(reinterpret_cast<const char*>(ws + (r + R) * w_pitch + k), _MM_HINT_T0);
+        }
+      }
       for (int m = 0; m < M; m++) {
         S row = S::of(xs + m * x_pitch + k);
         for (int r = 0; r < R; r++) {
@@ -102,29 +109,34 @@ struct QuantizedBlock {
 
   template <int M, int R>
   inline void add_block(Vec (&partial)[W], const float* xs, int n0, int k) const {
+    // Few rows leave room to unpack one weight row at a time; many share the loads of x.
+    constexpr int TOGETHER = M <= 2 ? 1 : R;
     const int words = depth / PER_WORD, left = (depth - k) / PER_WORD;
     const int in_block = COUNT > group ? COUNT / group : 1;
     const int groups_left = static_cast<int>(x.groups) - k / group;
-    Vec block[R][M];
-    Ints packed[R];
-    for (int r = 0; r < R; r++) {
-      const std::uint32_t* at = w + static_cast<long>(n0 + r) * words + k / PER_WORD;
-      packed[r] = load_words(at, left < W ? left : W);
-      for (int m = 0; m < M; m++) block[r][m] = zero();
-    }
-    for (int i = 0; i < PER_WORD; i++) {
-      Vec weights[R];
-      for (int r = 0; r < R; r++) weights[r] = unpacked<BITS>(packed[r], i);
-      for (int m = 0; m < M; m++) {
-        Vec row = load(xs + m * x.pitch + k + i * W);
-        for (int r = 0; r < R; r++) block[r][m] = fma(weights[r], row, block[r][m]);
+    const int scale_count = in_block < groups_left ? in_block : groups_left;
+    for (int first_row = 0; first_row < R; first_row += TOGETHER) {
+      Ints packed[TOGETHER];
+      Vec scale[TOGETHER];
+      for (int r = 0; r < TOGETHER; r++) {
+        const long row = n0 + first_row + r;
+        const std::uint32_t* at = w + row * words + k / PER_WORD;
+        packed[r] = load_words(at, left < W ? left : W);
+        if constexpr (M <= PREFETCHED_ROWS) {
+          _mm_prefetch(reinterpret_cast<const char*>(at + R * words), _MM_HINT_T0);
+        }
+        scale[r] = spread(scales + row * x.groups + k / group, scale_count, in_block);
       }
-    }
-    for (int r = 0; r < R; r++) {
-      const S* at = scales + (n0 + r) * x.groups + k / group;
-      Vec scale = spread(at, in_block < groups_left ? in_block : groups_left, in_block);
-      for (int m = 0; m < M; m++) {
-        partial[r * M + m] = fma(scale, block[r][m], partial[r * M + m]);
+      for (int i = 0; i < PER_WORD; i++) {
+        Vec weights[TOGETHER];
+        for (int r = 0; r < TOGETHER; r++) weights[r] = unpacked<BITS>(packed[r], i) * scale[r];
+        for (int m = 0; m < M; m++) {
+          Vec row = load(xs + m * x.pitch + k + i * W);
+          for (int r = 0; r < TOGETHER; r++) {
+            Vec& sum = partial[(first_row + r) * M + m];
+            sum = fma(weights[r], row, sum);
+          }
+        }
       }
     }
   }
