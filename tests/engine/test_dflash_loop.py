@@ -54,8 +54,19 @@ def loop_with(family: str, kind: str, **options) -> LoopUnderTest:
     return loop
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("family", EXACT_FAMILIES)
+# Every family with one drafter, one family with every drafter; the rest of the product is slow.
+PAIRS = [
+    pytest.param(
+        family,
+        kind,
+        marks=[] if family == "qwen3_5" or kind == "v1" else pytest.mark.slow,
+    )
+    for family in EXACT_FAMILIES
+    for kind in KINDS
+]
+
+
+@pytest.mark.parametrize(("family", "kind"), PAIRS)
 @pytest.mark.parametrize("sampling", [Sampling(), SAMPLED], ids=["greedy", "sampled"])
 def test_a_bad_drafter_costs_time_and_nothing_else(family, kind, sampling):
     loop = loop_with(family, kind, prefix_cache_bytes=0)
@@ -68,8 +79,15 @@ def test_a_bad_drafter_costs_time_and_nothing_else(family, kind, sampling):
     assert drafted.rejected > 0
 
 
-@pytest.mark.parametrize("exactness", [None, GRID], ids=["anywhere", "on the grid"])
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(
+    ("kind", "exactness"),
+    [
+        *((kind, None) for kind in KINDS),
+        ("v1", GRID),
+        *(pytest.param(kind, GRID, marks=pytest.mark.slow) for kind in KINDS if kind != "v1"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "grid" if value else "anywhere",
+)
 def test_a_prefix_brings_the_drafters_context_back(kind, exactness):
     """The same reply with the same drafts, whether the prompt was computed or remembered."""
     options = {} if exactness is None else {"exactness": exactness}

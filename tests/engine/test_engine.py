@@ -196,7 +196,7 @@ async def test_a_drafter_in_the_engine_and_one_that_cannot_be_used(tmp_path):
     client = await started(tiny_load(), draft=str(tmp_path / "mine"))
     assert client.status().drafters == ("copy", "mine")
     finished = await client.generate(
-        GenerateRequest(id="a", prompt=PROMPT, max_tokens=9, ignore_eos=True)
+        GenerateRequest(id="a", prompt=PROMPT, max_tokens=9, ignore_eos=True, policy="always")
     ).finished()
     assert finished.rejected > 0
     await client.stop()
