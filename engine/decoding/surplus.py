@@ -91,6 +91,7 @@ class SurplusController:
         return {key: known.learnt() for key, known in self._acceptance.items()}
 
     def acceptance(self, key: Key) -> Acceptance:
+        """What is known of a drafter in a regime, maybe nothing yet."""
         known = self._acceptance.get(key)
         if known is None:
             known = self._acceptance[key] = Acceptance()

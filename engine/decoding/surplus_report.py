@@ -123,6 +123,7 @@ class Tally:
                 drafter.accepted.update(theirs.accepted)
 
     def report(self) -> tuple[RegimeSurplus, ...]:
+        """A row for every regime, in the order in which they first came."""
         return tuple(
             RegimeSurplus(
                 regime=regime,

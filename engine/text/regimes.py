@@ -13,6 +13,8 @@ from engine.text.fill_in_middle import DOCUMENT_STARTS, MARKERS
 
 
 class Regime(enum.StrEnum):
+    """A kind of text."""
+
     REASONING = "reasoning"
     PROSE = "prose"
     CODE = "code"

@@ -139,6 +139,7 @@ async def _record(client: EngineClient, path: Path) -> None:
 
 
 def print_simulated(rows: Sequence[Simulated]) -> None:
+    """A table with a section for every machine."""
     from rich.table import Table
 
     table = Table(title="Simulated: time against the best choice in hindsight")

@@ -96,6 +96,7 @@ def explained(curve: CostCurve, *, metal: bool) -> Iterator[str]:
 
 
 def meaning(step: Step, *, metal: bool) -> str:
+    """Why a curve has a step there. metal: on an Apple GPU."""
     if not metal:
         return ROW_BY_ROW if step.rows == 2 else UNKNOWN
     if step.rows == 2:

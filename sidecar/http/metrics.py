@@ -12,6 +12,7 @@ from sidecar.services import Services
 
 
 async def metrics(request: Request, services: Services) -> Response:
+    """Always 200: whether the model answers is in the metrics."""
     if request.headers.get("accept", "").startswith("application/json"):
         return json_response(status_report(services), 200)
     # Starlette would add a charset of its own to a text media type.
