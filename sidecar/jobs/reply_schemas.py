@@ -59,7 +59,7 @@ WRITTEN: tuple[Schema, ...] = (
     | {
         "$defs": {"leaf": _object(value=_whole(0, 9), tag={"$ref": "#/$defs/tag"}), "tag": _text(4)}
     },
-    {"anyOf": [_object(error=_text(20)), _object(result={"type": "number"})]},
+    {"anyOf": [_object(error=_text(20)), _object(result=_whole(-99, 99))]},
     {"oneOf": [_whole(-3, 3), {"type": "boolean"}]},
     _map({"type": "boolean"}, 2),
     {

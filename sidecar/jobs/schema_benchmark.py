@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import datetime
 import importlib
+import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -48,11 +51,24 @@ def jsonschema_validate() -> Validate:
     except ImportError:
         raise EngineError("jsonschema is missing: pip install 'pillion[dev]'") from None
 
+    kind = jsonschema.Draft202012Validator
+    formats = jsonschema.FormatChecker(())
+    formats.checkers = kind.FORMAT_CHECKER.checkers | {"date": (_is_date, ())}
+
     def validate(reply: Any, schema: Schema) -> bool:
-        kind = jsonschema.Draft202012Validator
-        return bool(kind(schema, format_checker=kind.FORMAT_CHECKER).is_valid(reply))
+        return bool(kind(schema, format_checker=formats).is_valid(reply))
 
     return validate
+
+
+def _is_date(value: Any) -> bool:
+    """RFC 3339's full-date. Python knows no year 0, which is a leap year like 2000."""
+    if not isinstance(value, str):
+        return True
+    with contextlib.suppress(ValueError):
+        datetime.date.fromisoformat(re.sub("^0000", "2000", value))
+        return len(value) == len("2000-01-01")
+    return False
 
 
 async def schema_figures(

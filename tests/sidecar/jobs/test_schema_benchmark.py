@@ -29,7 +29,10 @@ def test_the_reference_tells_right_from_wrong() -> None:
     validate = jsonschema_validate()
     assert validate({"a": 3}, WRITTEN[19])
     assert not validate({"a": 3.5}, WRITTEN[19])
-    assert not validate("2026-13-01", {"type": "string", "format": "date"})
+    date = {"type": "string", "format": "date"}
+    assert validate("0000-02-29", date)
+    for wrong in ("2026-13-01", "2026-02-29", "20260101", 5):
+        assert not validate(wrong, date)
 
 
 async def test_replies_to_a_few_schemas(builtin_engine: EngineClient) -> None:
