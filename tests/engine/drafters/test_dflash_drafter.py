@@ -47,7 +47,7 @@ def watched(model, splits, drafting=lambda end: False):
     return drafter
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=12, deadline=None)
 @given(st.data())
 def test_any_split_of_the_rows_gives_the_same_drafts(model, data):
     splits = sorted(data.draw(st.sets(st.integers(1, ROWS - 1), max_size=12)))
