@@ -195,6 +195,52 @@ def test_an_overlong_prompt(client: OpenAI, stream: bool) -> None:
     assert "maximum context length is 4096 tokens" in refused.value.message
 
 
+PLACE: dict[str, Any] = {
+    "type": "object",
+    "properties": {
+        "kind": {"enum": ["function", "class", "déjà vu"]},
+        "line": {"type": "integer", "minimum": 1, "maximum": 999},
+    },
+    "required": ["kind", "line"],
+    "additionalProperties": False,
+}
+
+
+def test_structured_output(client: OpenAI) -> None:
+    schema: Any = {"name": "place", "schema": PLACE, "strict": True}
+    texts = set()
+    for draft in (True, False):
+        reply = client.chat.completions.create(
+            model="builtin",
+            messages=ASK,
+            response_format={"type": "json_schema", "json_schema": schema},
+            extra_body={"draft": draft},
+        )
+        assert reply.choices[0].finish_reason == "stop"
+        texts.add(reply.choices[0].message.content)
+    (text,) = texts
+    place = json.loads(text or "")
+    assert place["kind"] in PLACE["properties"]["kind"]["enum"]
+    assert 1 <= place["line"] <= 999
+
+
+@pytest.mark.parametrize("choice", ["required", {"type": "function", "function": {"name": "go"}}])
+def test_tools_that_must_be_called(client: OpenAI, choice: Any) -> None:
+    tool: Any = {"type": "function", "function": {"name": "go", "parameters": PLACE}}
+    ask: Any = {"model": "builtin", "messages": ASK, "tools": [tool], "tool_choice": choice}
+    ask |= {"parallel_tool_calls": False, "seed": 1}
+    reply = client.chat.completions.create(**ask).choices[0]
+    assert reply.finish_reason == "tool_calls"
+    assert reply.message.content is None
+    [call] = reply.message.tool_calls or []
+    assert call.function.name == "go"
+    assert json.loads(call.function.arguments).keys() == {"kind", "line"}
+    chunks = [chunk.choices[0] for chunk in client.chat.completions.create(**ask, stream=True)]
+    [streamed] = [one for chunk in chunks for one in chunk.delta.tool_calls or []]
+    assert streamed.function.arguments == call.function.arguments
+    assert chunks[-1].finish_reason == "tool_calls"
+
+
 def test_kinds_of_errors(client: OpenAI, url: str) -> None:
     with pytest.raises(openai.BadRequestError) as refused:
         client.chat.completions.create(model="builtin", messages=ASK, n=2)
