@@ -50,6 +50,8 @@ class Acceptance:
         self._accepted = list(learnt.accepted) if learnt else []
         self._tried = list(learnt.tried) if learnt else []
         self.doubt = 0.0
+        # Grows with every observation.
+        self.version = 0
 
     def learnt(self) -> Learnt:
         return Learnt(
@@ -87,6 +89,7 @@ class Acceptance:
         last round, so they do not say how the text is now."""
         if tried < 1:
             return
+        self.version += 1
         if old:
             self._count(right, tried, start, 1 - self.doubt)
             return

@@ -12,6 +12,8 @@ OUTLIER = 1.5
 TARGET_DRIFT, DRAFTED_DRIFT, RESIDUAL = 0.2, 0.07, 0.03
 # What drafted rounds alone say about the drift is believed that far.
 UNCONFIRMED = 1.08
+# A width's own correction counts once it is this much.
+NOTABLE = 1.02
 # A curve that is further off than this is better measured again.
 STALE = 1.25
 # Costs change slowly with the context; this many tokens share a row of the curve.
@@ -26,14 +28,19 @@ class Costs:
     def __init__(self, curve: CostCurve) -> None:
         self.curve = curve
         self.drift = self._confirmed = 1.0
+        # Grows when costs change against each other.
+        self.version = 0
         self._residuals: dict[str, list[float]] = {}
+        self._learnt: dict[str, list[float]] = {}
         self._rows: dict[tuple[str, int], list[float]] = {}
 
     def renew(self, curve: CostCurve) -> None:
         """Go on with a curve that was measured just now."""
         self.curve = curve
         self.drift = self._confirmed = 1.0
+        self.version += 1
         self._residuals.clear()
+        self._learnt.clear()
         self._rows.clear()
 
     @property
@@ -60,14 +67,20 @@ class Costs:
         drafts = min(drafts, len(row) - 1)
         return self.drift * row[drafts] * (self._residual(drafter)[drafts] if drafts else 1.0)
 
+    def proposals(self, drafter: str, most: int, context: int) -> list[float]:
+        """In units of a target-only round, proposals of 0, 1, 2, ... `most` drafts."""
+        target, row = self._row("", context)[0], self._row(drafter, context)
+        if not row:
+            return [0.0] * (most + 1)
+        return [0.0, *(row[min(n, len(row)) - 1] / target for n in range(1, most + 1))]
+
     def rounds(self, drafter: str, most: int, context: int) -> list[float]:
-        """Rounds with 1, 2, ... `most` drafts, all of which are verified."""
-        forward, draft = self._row("", context)[1:], self._row(drafter, context)
-        residuals = self._residual(drafter)
-        drift, last = self.drift, len(draft) - 1
+        """In units of a target-only round, rounds with 1, 2, ... `most` drafts, all verified."""
+        forward, applied = self._row("", context), self._residual(drafter)
+        proposals = self.proposals(drafter, most, context)
         return [
-            drift * (forward[i] * residuals[i + 1] + (draft[min(i, last)] if draft else 0.0))
-            for i in range(min(most, len(forward)))
+            proposals[drafts] + forward[drafts] / forward[0] * applied[drafts]
+            for drafts in range(1, min(most, len(forward) - 1) + 1)
         ]
 
     def observe(self, drafter: str, drafts: int, asked: int, context: int, seconds: float) -> None:
@@ -75,18 +88,27 @@ class Costs:
         predicted = self.draft(drafter, asked, context) + self.verify(drafter, drafts, context)
         surprise = min(max(seconds / predicted, 1 / OUTLIER), OUTLIER)
         if drafts:
-            residuals = self._residual(drafter)
-            residuals[min(drafts, len(residuals) - 1)] *= surprise**RESIDUAL
+            self._correct(drafter, drafts, surprise**RESIDUAL)
             self.drift *= surprise**DRAFTED_DRIFT
         else:
             self.drift *= surprise**TARGET_DRIFT
             self._confirmed = self.drift
+
+    def _correct(self, drafter: str, drafts: int, factor: float) -> None:
+        """What is learnt is applied once it makes a difference: plans are kept until then."""
+        applied = self._residual(drafter)
+        index = min(drafts, len(applied) - 1)
+        learnt = self._learnt[drafter][index] = self._learnt[drafter][index] * factor
+        if not 1 / NOTABLE < learnt / applied[index] < NOTABLE:
+            applied[index] = learnt
+            self.version += 1
 
     def _residual(self, drafter: str) -> list[float]:
         """By drafts, of a round with that many."""
         known = self._residuals.get(drafter)
         if known is None:
             known = self._residuals[drafter] = [1.0] * self.curve.forward.counts[-1]
+            self._learnt[drafter] = known.copy()
         return known
 
     def _row(self, drafter: str, context: int) -> list[float]:

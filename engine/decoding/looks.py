@@ -57,23 +57,15 @@ class Watch:
     """How one reply keeps an eye on one drafter.
 
     wait, beyond: rounds until a look is due, at the drafter while it is idle and behind the width
-    while it is used. hope: tokens a second that it may reach with 1, 2, ... drafts,
-    at the best of what is known. hopeful: whether that is more than what is chosen; reach: with
-    how many drafts it is most.
+    while it is used. hopeful: whether it may commit more than what is chosen, as far as is
+    known.
     """
 
     interval: int = FIRST_LOOK
     wait: int = 0
     beyond: int = 0
-    hope: Sequence[float] = ()
     hopeful: bool = True
-    reach: int = 1
     look: Look | None = None
-
-    def compare(self, rate: float) -> None:
-        """rate: tokens a second that are expected of what is chosen."""
-        most = max(self.hope)
-        self.hopeful, self.reach = most > rate, self.hope.index(most) + 1
 
     def pass_round(self) -> None:
         self.wait -= 1

@@ -18,6 +18,7 @@ from typing import NamedTuple
 from engine.decoding.acceptance import Acceptance, Learnt
 from engine.decoding.costs import Costs
 from engine.decoding.looks import Key, Look, Watch
+from engine.decoding.plans import Plan, Plans
 from engine.drafters.drafter import Offer
 
 # Share of target-only time that drafting may lose at worst. Promised is 2 %; the rest is for
@@ -61,7 +62,10 @@ class Track:
     watches: dict[str, Watch] = field(default_factory=dict)
 
     def watch(self, drafter: str) -> Watch:
-        return self.watches.setdefault(drafter, Watch())
+        watch = self.watches.get(drafter)
+        if watch is None:
+            watch = self.watches[drafter] = Watch()
+        return watch
 
     def enter(self, regime: str) -> None:
         self.regime = regime
@@ -78,6 +82,7 @@ class SurplusController:
     def __init__(self, costs: Costs, learnt: Mapping[Key, Learnt] | None = None) -> None:
         self.costs = costs
         self.account = 0.0
+        self._plans = Plans(costs)
         self._acceptance = {key: Acceptance(known) for key, known in (learnt or {}).items()}
         self._drafted = 0
 
@@ -103,73 +108,62 @@ class SurplusController:
         """The next round of a reply. offers: at most one a drafter. room: rows at most."""
         if regime != track.regime:
             track.enter(regime)
-        limits = {offer: min(offer.drafts, room - 1) for offer in offers}
-        limits = {offer: most for offer, most in limits.items() if most > 0}
-        if limits and (self._drafted >= CALIBRATE or self.costs.unconfirmed):
+        plans = [
+            (offer, self._plan(regime, offer, min(offer.drafts, room - 1), context))
+            for offer in offers
+            if offer.drafts > 0 and room > 1
+        ]
+        if not plans:
+            return Choice(regime, context, "", 0, (), NOTHING)
+        if self._drafted >= CALIBRATE or self.costs.unconfirmed:
             return Choice(regime, context, "", 0, (), CALIBRATING)
-        t1 = self.costs.target(context)
-        spare = (self.account + 1 + SHARE) * t1
-        best, cost, reason = self._best(track, context, limits, spare)
-        # What a drafter that pays still lacks for its first round is not spent on looks.
-        spare = 0.0 if reason == UNPAYABLE else spare - cost
-        asks = self._asks(track, context, limits, best, spare)
-        return Choice(regime, context, best.drafter, best.drafts, asks, reason)
-
-    def _best(
-        self, track: Track, context: int, limits: Mapping[Offer, int], spare: float
-    ) -> tuple[Offer, float, str]:
-        """What to verify, the round's seconds, and why nothing is verified."""
-        t1 = self.costs.target(context)
-        best, cost, rate = Offer("", 0), t1, 1 / t1
-        reason = NO_GAIN if limits else NOTHING
-        for offer, most in limits.items():
-            acceptance = self.acceptance(Key(track.regime, offer.drafter, offer.confidence))
-            seconds = self.costs.rounds(offer.drafter, most, context)
-            hope = [n / s for n, s in zip(acceptance.at_best(most), seconds, strict=False)]
-            track.watch(offer.drafter).hope = hope
-            expected = zip(acceptance.committed(most), seconds, strict=False)
-            for drafts, (tokens, s) in enumerate(expected, 1):
-                if tokens <= rate * s:
-                    continue
-                if s > spare:
+        spare = self.account + 1 + SHARE
+        best, cost, rate, reason = Offer("", 0), 1.0, 1.0, NO_GAIN
+        for offer, plan in plans:
+            for arm in plan.arms:
+                if arm.rate <= rate:
+                    break
+                if arm.cost > spare:
                     reason = UNPAYABLE
                     continue
-                best, cost, rate = offer._replace(drafts=drafts), s, tokens / s
-        for offer in limits:
-            track.watch(offer.drafter).compare(rate)
-        return best, cost, "" if best.drafts else reason
+                best, cost, rate = offer._replace(drafts=arm.drafts), arm.cost, arm.rate
+                break
+        if best.drafts:
+            reason = ""
+        # What a drafter that pays still lacks for its first round is not spent on looks.
+        spare = 0.0 if reason == UNPAYABLE else spare - cost
+        asks = self._asks(track, plans, best, rate, spare)
+        return Choice(regime, context, best.drafter, best.drafts, asks, reason)
+
+    def _plan(self, regime: str, offer: Offer, most: int, context: int) -> Plan:
+        key = Key(regime, offer.drafter, offer.confidence)
+        return self._plans.plan(key, self.acceptance(key), most, context)
 
     def _asks(
         self,
         track: Track,
-        context: int,
-        limits: Mapping[Offer, int],
+        plans: Sequence[tuple[Offer, Plan]],
         best: Offer,
+        rate: float,
         spare: float,
     ) -> tuple[Offer, ...]:
-        """The proposals to make: what is verified, and looks as far as `spare` seconds go."""
+        """The proposals to make: what is verified, and looks as far as `spare` goes.
+
+        rate: tokens for a target-only round's time that are expected of what is verified.
+        """
         asks = []
-        for offer, most in limits.items():
+        for offer, plan in plans:
+            watch = track.watch(offer.drafter)
+            watch.hopeful = plan.hope > rate
             used = best.drafts if offer.drafter == best.drafter else 0
-            asked = self._look(track.watch(offer.drafter), offer.drafter, used, most, context)
-            more = self.costs.draft(offer.drafter, asked, context)
-            more -= self.costs.draft(offer.drafter, used, context)
+            asked = _asked(watch, plan, used)
+            more = plan.draft[asked] - plan.draft[used]
             if more > max(spare, 0.0):
                 asked, more = used, 0.0
             spare -= more
             if asked:
                 asks.append(offer._replace(drafts=asked))
         return tuple(asks)
-
-    def _look(self, watch: Watch, drafter: str, used: int, most: int, context: int) -> int:
-        """How many drafts to ask for, of which `used` are verified."""
-        if watch.look is not None:
-            return used
-        free = FREE * self.costs.target(context)
-        least = self.costs.draft(drafter, used, context)
-        if self.costs.draft(drafter, most, context) - least <= free:
-            return most
-        return max(used, min(watch.reach, most)) if watch.due(used) else used
 
     def settle(
         self,
@@ -190,7 +184,8 @@ class SurplusController:
             self._time(choice, len(drafts), seconds)
         for watch in track.watches.values():
             watch.pass_round()
-            self._follow(watch, run, idle=not drafts)
+            if watch.look is not None:
+                self._follow(watch, watch.look, run, idle=not drafts)
         for ask in choice.asks:
             proposal = proposals[ask.drafter]
             used = len(drafts) if ask.drafter == choice.drafter else 0
@@ -201,10 +196,12 @@ class SurplusController:
             self._begin_look(track.watch(ask.drafter), key, proposal, used, right, run)
 
     def _pay(self, choice: Choice, drafts: int, committed: int) -> None:
-        costs, context = self.costs, choice.context
-        cost = sum(costs.draft(ask.drafter, ask.drafts, context) for ask in choice.asks)
-        cost += costs.verify(choice.drafter, drafts, context)
-        self.account += (1 + SHARE) * committed - cost / costs.target(context)
+        costs, context, cost = self.costs, choice.context, 1.0
+        if drafts:
+            cost = costs.verify(choice.drafter, drafts, context) / costs.target(context)
+        for ask in choice.asks:
+            cost += costs.draft(ask.drafter, ask.drafts, context) / costs.target(context)
+        self.account += (1 + SHARE) * committed - cost
         self._drafted = self._drafted + 1 if drafts else 0
 
     def _time(self, choice: Choice, drafts: int, seconds: float) -> None:
@@ -232,13 +229,10 @@ class SurplusController:
             watch.looked()
         if beyond and watch.look is None and right == used and len(run) > used:
             watch.look = Look(key, list(proposal[used:]), used)
-            self._follow(watch, run[used:], idle=not used)
+            self._follow(watch, watch.look, run[used:], idle=not used)
 
-    def _follow(self, watch: Watch, run: Sequence[int], *, idle: bool) -> None:
+    def _follow(self, watch: Watch, look: Look, run: Sequence[int], *, idle: bool) -> None:
         """idle: nobody drafted this round."""
-        look = watch.look
-        if look is None:
-            return
         position = look.start + look.at
         right, tried = look.follow(run)
         self.acceptance(look.key).observe(right, tried, position, old=look.start > 0)
@@ -246,6 +240,16 @@ class SurplusController:
             watch.look_soon()
         if look.over:
             watch.look = None
+
+
+def _asked(watch: Watch, plan: Plan, used: int) -> int:
+    """How many drafts to ask for, of which `used` are verified."""
+    most = len(plan.draft) - 1
+    if watch.look is not None:
+        return used
+    if plan.draft[most] - plan.draft[used] <= FREE:
+        return most
+    return max(used, plan.reach) if watch.due(used) else used
 
 
 def common_prefix(one: Sequence[int], other: Sequence[int]) -> int:

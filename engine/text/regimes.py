@@ -49,9 +49,12 @@ _OPENER = re.compile("|".join(map(re.escape, sorted(SPANS, key=len, reverse=True
 _TOOL_OPENER = re.compile(
     "|".join(re.escape(text) for text, (regime, _) in SPANS.items() if regime is Regime.TOOL_CALL)
 )
+# Every marker has one of these in it, and little else of a reply has.
+_SIGNS = re.compile(r"[<\[]")
 _LONGEST = max(len(text) for opener, (_, closer) in SPANS.items() for text in (opener, closer))
 # CommonMark: three or more of one sign at the start of a line; what follows back-ticks has none.
 _FENCE = re.compile(r"[ \t]*(`{3,}(?=[^`]*$)|~{3,})")
+_FENCE_SIGNS = ("`", "~")
 # Of a line that is no fence only its start matters.
 _LINE = 256
 _FILL_IN_MIDDLE = frozenset(marker for markers in MARKERS for marker in markers)
@@ -107,9 +110,13 @@ class RegimeParser:
         if self._span is not None:
             self._read_span(seen, trusted)
             return
-        opener = _OPENER.search(seen) if trusted or not self._in_fence() else None
-        if opener is None:
+        opener = None
+        if _SIGNS.search(seen) is None:
+            self._tail = ""
+        else:
+            opener = _OPENER.search(seen) if trusted or not self._in_fence() else None
             self._tail = seen[-_LONGEST:]
+        if opener is None:
             self._read_lines(text)
             return
         self._open(seen, opener, trusted)
@@ -136,6 +143,9 @@ class RegimeParser:
         self._read_span(seen[opener.end() :], trusted)
 
     def _read_lines(self, text: str) -> None:
+        if "\n" not in text:
+            self._line = (self._line + text)[:_LINE]
+            return
         first, *others = text.split("\n")
         self._line = (self._line + first)[:_LINE]
         for line in others:
@@ -153,6 +163,8 @@ class RegimeParser:
 
     def _in_fence(self) -> bool:
         """Whether the next character is in fenced code; the fence itself already belongs to it."""
+        if self._line.lstrip()[:1] not in _FENCE_SIGNS:
+            return bool(self._fence)
         fence = _FENCE.match(self._line)
         if not self._fence:
             return fence is not None

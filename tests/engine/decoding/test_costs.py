@@ -18,7 +18,9 @@ def test_predicts_what_the_curve_says() -> None:
     assert costs.verify("dflash", 0, 0) == 1.0
     assert costs.verify("dflash", 2, 0) == 3.0
     assert costs.draft("dflash", 1, 0) == 0.25
+    assert costs.proposals("dflash", 3, 0) == [0.0, 0.25, 0.5, 0.5]
     assert costs.rounds("dflash", 2, 0) == [1.75, 3.5]
+    assert costs.rounds("dflash", 1, 1280) == [(2.5 + 0.25) / 2.0]
 
 
 def test_a_drafter_without_a_curve_costs_nothing() -> None:
@@ -39,7 +41,7 @@ def test_follows_a_machine_that_slows_down() -> None:
     for _ in range(40):
         costs.observe("", 0, 0, 0, 1.4)
     assert costs.target(0) == pytest.approx(1.4, rel=0.01)
-    assert costs.rounds("dflash", 1, 0) == [pytest.approx(1.75 * 1.4, rel=0.01)]
+    assert costs.rounds("dflash", 1, 0) == [1.75]
     assert costs.stale
     for _ in range(40):
         costs.observe("", 0, 0, 0, 1.0)
