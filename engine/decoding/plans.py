@@ -1,0 +1,71 @@
+"""What each drafter is worth now, kept for as long as nothing that it depends on has changed.
+
+A round of a small model takes a few milliseconds, so choosing must take microseconds. All times
+here are in target-only rounds: then a machine that slows down changes none of them.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from engine.decoding.acceptance import Acceptance
+from engine.decoding.costs import BUCKET, Costs
+from engine.decoding.looks import Key
+
+_MOST_PLANS = 4096
+
+
+class Arm(NamedTuple):
+    """Verifying so many drafts: a round's cost, and the tokens that it commits for that."""
+
+    rate: float
+    cost: float
+    drafts: int
+
+
+class Plan(NamedTuple):
+    """One drafter in one regime and length of context.
+
+    arms: those that commit more than target-only does (rate 1), the best first. hope: the best
+    rate that is possible as far as is known, with `reach` drafts. draft: cost of proposing 0, 1,
+    2, ... drafts.
+    """
+
+    arms: tuple[Arm, ...]
+    hope: float
+    reach: int
+    draft: tuple[float, ...]
+
+
+class Plans:
+    """Makes plans and remembers them."""
+
+    def __init__(self, costs: Costs) -> None:
+        self._costs = costs
+        self._known: dict[tuple[Key, int, int], tuple[int, int, Plan]] = {}
+
+    def plan(self, key: Key, acceptance: Acceptance, most: int, context: int) -> Plan:
+        """With at most `most` drafts, at least 1."""
+        place = (key, most, context // BUCKET)
+        known = self._known.get(place)
+        versions = (acceptance.version, self._costs.version)
+        if known is not None and known[:2] == versions:
+            return known[2]
+        if len(self._known) >= _MOST_PLANS:
+            self._known.clear()
+        plan = self._made(key.drafter, acceptance, most, context)
+        self._known[place] = (*versions, plan)
+        return plan
+
+    def _made(self, drafter: str, acceptance: Acceptance, most: int, context: int) -> Plan:
+        costs = self._costs.rounds(drafter, most, context)
+        expected = zip(acceptance.committed(most), costs, strict=False)
+        arms = [Arm(n / cost, cost, drafts) for drafts, (n, cost) in enumerate(expected, 1)]
+        best = zip(acceptance.at_best(most), costs, strict=False)
+        hopes = [n / cost for n, cost in best]
+        return Plan(
+            tuple(sorted((arm for arm in arms if arm.rate > 1), key=lambda arm: -arm.rate)),
+            max(hopes),
+            hopes.index(max(hopes)) + 1,
+            tuple(self._costs.proposals(drafter, most, context)),
+        )
