@@ -50,7 +50,11 @@ def test_a_round_is_counted_by_regime_drafter_and_position() -> None:
     made.settle(1, [10, 11], ended=False)
     prose, call = made.tally.report()
     assert (prose.regime, prose.rounds, prose.tokens, prose.seconds) == ("prose", 1, 3, 0.5)
-    assert (prose.tok_s, prose.saved, prose.surplus_ms) == (6.0, 2.5, pytest.approx(2500 / 3, abs=1e-3))
+    assert (prose.tok_s, prose.saved, prose.surplus_ms) == (
+        6.0,
+        2.5,
+        pytest.approx(2500 / 3, abs=1e-3),
+    )
     assert (prose.widths, prose.target_only) == ({4: 1}, {})
     (drafter,) = prose.drafters
     assert (drafter.drafter, drafter.tried, drafter.accepted) == ("scripted", (1, 1, 1), (1, 1, 0))
