@@ -152,6 +152,8 @@ async def compare(engines: Engines, settings: Settings) -> dict[str, Any]:
             found,
             model=status.model,
             exactness=status.exactness,
+            # Chosen by a race at load, which a busy machine can decide differently each time.
+            kernels={name: client.status().kernels for name, client in engines.clients.items()},
             repeat=settings.repeat,
             max_tokens=settings.max_tokens,
             ignore_eos=settings.ignore_eos,

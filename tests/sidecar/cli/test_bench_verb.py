@@ -77,6 +77,7 @@ async def test_each_drafter_is_a_system_and_what_is_absent_is_said(
     report = json.loads(path.read_text())
     assert report["absent"] == {"z-lab dflash v1": "no index"}
     assert report["held_out_code"] == "a package"
+    assert set(report["kernels"]) == {"dflash v1", "dflash v2"}
     figures = report["figures"]
     speeds = {row["system"]: row["tok_s"] for row in figures["rows"] if row["task"] == "chat"}
     assert speeds == {
