@@ -6,6 +6,8 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 PYTEST := $(BIN)/python -m pytest
+# A file's tests stay in one process, so that what they share is made once; four at most, for memory.
+PARALLEL := -n auto --maxprocesses 4 --dist loadfile
 # The first of these that is new enough and can make virtual environments is taken.
 PYTHONS := $(PYTHON) python3.13 python3.12 python3.11 python3.14 python3
 # Stamps: a target is installed once, and again only after pyproject.toml changed.
@@ -26,7 +28,7 @@ serve: $(INSTALLED) ## install, then run the daemon on the built-in model in the
 	@$(BIN)/pillion serve
 
 test: $(INSTALLED_DEV) ## the default tests (no network, no download)
-	$(PYTEST)
+	$(PYTEST) $(PARALLEL)
 
 test-all: $(INSTALLED_DEV) ## the default and the slow tests (these may download from PyPI)
 	$(PYTEST) -m "not clients and not bench"
