@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import logging
 import os
+import resource
 import signal
 import socket
 import threading
@@ -31,6 +32,10 @@ ENGINE_STOP_SECONDS = 10.0
 # What the doors get to write their last answers.
 CLOSE_SECONDS = 3.0
 
+# More than the HTTP door's connections, editors, model and cache files together. macOS allows a
+# process 256 unless it asks.
+OPEN_FILES = 4096
+
 EXIT_OK, EXIT_FAILURE, EXIT_ENGINE = 0, 1, 3
 
 
@@ -55,6 +60,7 @@ class Daemon:
         opened: called once both doors answer, which is before the model is loaded. Raises
         PillionError where the daemon cannot start: `AlreadyRunning`, `SocketError`, `PortError`.
         """
+        allow_open_files()
         self._runtime.create()
         with contextlib.ExitStack() as held:
             held.enter_context(self._runtime.locked())
@@ -192,6 +198,14 @@ class Daemon:
             async with asyncio.timeout(seconds):
                 while self._engine.open_requests:  # noqa: ASYNC110 - briefly, at the very end
                     await asyncio.sleep(0.02)
+
+
+def allow_open_files() -> None:
+    """Raise this process's own limit on open files to `OPEN_FILES`, or as far as it may."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = OPEN_FILES if hard == resource.RLIM_INFINITY else min(OPEN_FILES, hard)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
 
 class HttpServer(uvicorn.Server):

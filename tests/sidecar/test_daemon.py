@@ -8,6 +8,7 @@ import http.client
 import json
 import logging
 import os
+import resource
 import signal
 import socket
 import stat
@@ -238,3 +239,14 @@ async def test_many_clients_at_once(home: Path) -> None:
         answers = await asyncio.gather(*replies, *states)
         assert answers[:4] == ["x" * 5] * 4
         assert {status["state"] for status in answers[4:]} == {"ready"}
+
+
+async def test_as_many_files_may_be_open_as_clients_may_come(home: Path) -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (200, hard))
+    try:
+        async with running(config(home), MortalEngine()):
+            now = resource.getrlimit(resource.RLIMIT_NOFILE)
+        assert now == (min(4096, hard), hard)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
