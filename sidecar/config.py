@@ -82,6 +82,14 @@ def config_path(environ: Mapping[str, str]) -> Path:
     return Path(base).expanduser() / "pillion" / "config.toml"
 
 
+def state_dir(config: Config) -> Path:
+    """Where what outlives a restart goes: logs, journals. It need not exist yet."""
+    if config.daemon.state_dir is not None:
+        return Path(config.daemon.state_dir).expanduser()
+    base = os.environ.get("XDG_STATE_HOME") or "~/.local/state"
+    return Path(base).expanduser() / "pillion"
+
+
 def load_config(
     flags: Mapping[str, object] | None = None,
     *,

@@ -18,7 +18,7 @@ from typing import Any
 
 from engine import EngineError, NotReady, PillionError
 from sidecar.cli.connection import NotRunning, find_daemon, wait_until_ready
-from sidecar.config import Config, environment_of
+from sidecar.config import Config, environment_of, state_dir
 from sidecar.runtime_dir import Address, RuntimeDir
 
 # Imports and binding take a second; a machine that is swapping may need many.
@@ -141,11 +141,3 @@ def child_environment(
     if absolute := [entry for entry in path if Path(entry).is_absolute()]:
         child["PYTHONPATH"] = os.pathsep.join(absolute)
     return child
-
-
-def state_dir(config: Config) -> Path:
-    """Where the log goes."""
-    if config.daemon.state_dir is not None:
-        return Path(config.daemon.state_dir).expanduser()
-    base = os.environ.get("XDG_STATE_HOME") or "~/.local/state"
-    return Path(base).expanduser() / "pillion"

@@ -20,7 +20,7 @@ from msgspec import Struct
 import engine
 from engine import PillionError
 from sidecar import tcp_socket
-from sidecar.cli.background import child_environment, state_dir
+from sidecar.cli.background import child_environment
 from sidecar.cli.connection import Rpc, find_daemon
 from sidecar.cli.terminal import (
     GREEN,
@@ -32,7 +32,7 @@ from sidecar.cli.terminal import (
     shown,
     styled,
 )
-from sidecar.config import Config, config_path, load_config
+from sidecar.config import Config, config_path, load_config, state_dir
 from sidecar.runtime_dir import RuntimeDir
 
 OK, WARNING, FATAL = "ok", "warning", "fatal"
