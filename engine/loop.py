@@ -147,6 +147,9 @@ class DecodingLoop:
         drafting = self._drafting and request.draft
         seed = request.seed if request.seed is not None else secrets.randbits(53)
         portfolio = self.new_portfolio(request, seed) if drafting else None
+        policy = self._policy(request, seed, portfolio)
+        if portfolio is not None and isinstance(policy, BySurplus):
+            policy.thin_out(portfolio, self.width - 1, len(request.prompt))
         sequence = SequenceState(
             request,
             codec=self._codec,
@@ -156,7 +159,7 @@ class DecodingLoop:
             drafter=portfolio,
             drafting=Drafting(
                 portfolio,
-                self._policy(request, seed, portfolio),
+                policy,
                 RegimeParser(self._controls, request.prompt),
                 self.surplus.costs if self.surplus is not None else None,
                 explain=request.explain,
@@ -240,6 +243,8 @@ class DecodingLoop:
         if sequence.drafter is not None:
             sequence.drafter.commit(tokens)
         observe(self._target, sequence, len(tokens))
+        if sequence.drafter is not None:
+            sequence.drafter.catch_up()
         sequence.prefilled = end
         if end == last or end in self.reuse.stops(sequence):
             self.reuse.checkpoint(sequence, end)

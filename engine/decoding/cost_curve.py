@@ -73,10 +73,16 @@ class Step(Struct, frozen=True, kw_only=True):
 
 class CostCurve(Struct, frozen=True, kw_only=True):
     """forward: one target forward by rows, with choosing the tokens and taking rows back.
-    drafters: by name, one proposal by drafts; one that is not here costs nothing."""
+    drafters: by name, one proposal by drafts; one that is not here costs nothing.
+    reading: by name, taking in one token of the text, of many at once."""
 
     forward: Grid
     drafters: dict[str, Grid] = {}
+    reading: dict[str, float] = {}
+
+    def __post_init__(self) -> None:
+        if not all(0 <= second < math.inf for second in self.reading.values()):
+            raise ModelError("cost curve: seconds must be positive and finite")
 
     def steps(self, context: int) -> list[Step]:
         """Rows that add at least a fifth of t(1), and twice what the row before them added."""

@@ -28,6 +28,8 @@ CONTEXTS = (64, 1024, 8192)
 REPEATS, FEWEST_REPEATS = 7, 3
 # What measuring at one context may take; after that the fewest repeats will do.
 SECONDS = 0.5
+# Tokens that a drafter which was idle for a while takes in at once.
+READ = 64
 
 GREEDY = Sampling()
 
@@ -54,16 +56,18 @@ class CostMeasurement:
         self._model = drafter
         self._clock = clock
         # Measuring itself appends rows.
-        most = context - 2 * (REPEATS + 1) * 2 * width
+        most = context - 4 * (REPEATS + 1) * width - FEWEST_REPEATS * (READ + 1)
         self._contexts = [c for c in CONTEXTS if c <= most] or [max(2, most)]
         drafts = drafter.config.block_size - 1 if drafter is not None else 0
         self._rows = range(1, width + 1)
         self._drafts = range(1, min(drafts, width - 1) + 1)
         self._forward: list[tuple[float, ...]] = []
         self._draft: list[tuple[float, ...]] = []
+        self._reading = 0.0
         self._caches: Caches = []
         self._proposer: DFlashDrafter | None = None
         self._token = 0
+        self._hidden = mx.zeros((1, 1))
         self._plan = self._measure()
 
     def step(self) -> bool:
@@ -82,7 +86,9 @@ class CostMeasurement:
         if not self._drafts:
             return CostCurve(forward=forward)
         draft = Grid(contexts=contexts, counts=tuple(self._drafts), seconds=tuple(self._draft))
-        return CostCurve(forward=forward, drafters={"dflash": draft})
+        return CostCurve(
+            forward=forward, drafters={"dflash": draft}, reading={"dflash": self._reading}
+        )
 
     def _measure(self) -> Iterator[bool]:
         for context in self._contexts:
@@ -104,6 +110,9 @@ class CostMeasurement:
                     times.append(self._proposal(drafts))
                     yield True
                 spent += sum(times[-1] for times in (*forward, *draft))
+            if self._proposer is not None:
+                self._reading = statistics.median(self._read() for _ in range(FEWEST_REPEATS))
+                yield True
             self._forward.append(tuple(map(statistics.median, forward)))
             self._draft.append(tuple(map(statistics.median, draft)))
         self._caches, self._proposer = [], None
@@ -133,7 +142,8 @@ class CostMeasurement:
         seconds = self._clock() - began
         if self._proposer is not None:
             self._proposer.commit([self._token])
-            self._proposer.observe(self._target.take_hidden()[:1])
+            self._hidden = self._target.take_hidden()[:1]
+            self._proposer.observe(self._hidden)
         return seconds
 
     def _proposal(self, drafts: int) -> float:
@@ -143,3 +153,17 @@ class CostMeasurement:
         assert self._proposer is not None
         self._proposer.propose(drafts)
         return self._clock() - began
+
+    def _read(self) -> float:
+        """Seconds in which the drafter takes in a token, of `READ` together."""
+        assert self._proposer is not None
+        self._round(1)
+        self._proposer.propose(1)
+        began = self._clock()
+        self._proposer.commit([self._token] * READ)
+        self._proposer.observe(mx.repeat(self._hidden, READ, axis=0))
+        self._proposer.propose(1)
+        both = self._clock() - began
+        began = self._clock()
+        self._proposer.propose(1)
+        return max(0.0, both - (self._clock() - began)) / READ

@@ -19,6 +19,8 @@ STALE = 1.25
 # Costs change slowly with the context; this many tokens share a row of the curve.
 BUCKET = 64
 _MOST_BUCKETS = 4096
+# Tokens that a round may commit without a drafter being behind.
+ROUND = 16
 
 
 class Costs:
@@ -73,6 +75,12 @@ class Costs:
         if not row:
             return [0.0] * (most + 1)
         return [0.0, *(row[min(n, len(row)) - 1] / target for n in range(1, most + 1))]
+
+    def reading(self, drafter: str, behind: int, context: int) -> float:
+        """In units of a target-only round, taking in what a drafter is behind. The few tokens of
+        one round are part of what a proposal was measured to take."""
+        rows = max(0, behind - ROUND)
+        return rows * self.curve.reading.get(drafter, 0.0) / self._row("", context)[0]
 
     def rounds(self, drafter: str, most: int, context: int) -> list[float]:
         """In units of a target-only round, rounds with 1, 2, ... `most` drafts, all verified."""

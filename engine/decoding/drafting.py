@@ -55,7 +55,7 @@ class Drafting:
         choice = self._policy.choose(self.regimes.regime.value, context, self._offers, room)
         self._choice, self._proposals = choice, {}
         if portfolio is not None:
-            for drafter, drafts, _ in choice.asks:
+            for drafter, drafts, *_ in choice.asks:
                 self._proposals[drafter] = portfolio.propose(drafter, drafts)
         return self._proposals.get(choice.drafter, [])[: choice.drafts]
 

@@ -11,6 +11,7 @@ from typing import Protocol
 from engine.decoding.costs import Costs
 from engine.decoding.surplus import NOTHING, Choice, SurplusController
 from engine.drafters.drafter import Offer
+from engine.drafters.portfolio import Portfolio
 
 # Copying is free and nearly always right behind a match this long (in bits: eight tokens); a
 # shorter match loses to a trained drafter.
@@ -42,6 +43,14 @@ class BySurplus:
     def __init__(self, controller: SurplusController) -> None:
         self._controller = controller
         self._track = controller.begin()
+
+    def thin_out(self, portfolio: Portfolio, drafts: int, context: int) -> None:
+        """Leave out the context drafter of a reply that it is not worth reading for."""
+        drafter = portfolio.context
+        if drafter is not None and not self._controller.worth_reading(
+            drafter.name, drafts, context
+        ):
+            portfolio.drop_context()
 
     def choose(self, regime: str, context: int, offers: Sequence[Offer], room: int) -> Choice:
         return self._controller.choose(self._track, regime, context, offers, room)

@@ -28,6 +28,8 @@ SHARE = 0.015
 INHERITED = 4.0
 # A look that costs less than this share of a target-only round is always worth it.
 FREE = 0.005
+# Replies in a row that a drafter which does not pay need not read.
+MOST_UNREAD = 32
 # A target-only round after so many drafted ones keeps t(1) known.
 CALIBRATE = 256
 
@@ -83,6 +85,9 @@ class SurplusController:
         self.costs = costs
         self.account = 0.0
         self._plans = Plans(costs)
+        # Replies that a drafter did not read since the last that it did, and how many it may miss.
+        self._unread = 0
+        self._patience = 1
         self._acceptance = {key: Acceptance(known) for key, known in (learnt or {}).items()}
         self._drafted = 0
 
@@ -90,6 +95,21 @@ class SurplusController:
         """A reply begins. Of what others have gained it may lose a little only."""
         self.account = min(self.account, INHERITED)
         return Track()
+
+    def worth_reading(self, drafter: str, drafts: int, context: int) -> bool:
+        """Whether a drafter that reads along, which takes time in the prompt already, shall do so
+        in the reply that begins: where it may pay in some regime as far as is known, and now and
+        then all the same."""
+        known = [(key, one) for key, one in self._acceptance.items() if key.drafter == drafter]
+        plans = [self._plans.plan(key, one, drafts, context) for key, one in known]
+        if not plans or any(plan.hope > 1 for plan in plans):
+            self._unread, self._patience = 0, 1
+            return True
+        self._unread += 1
+        if self._unread <= self._patience:
+            return False
+        self._unread, self._patience = 0, min(2 * self._patience, MOST_UNREAD)
+        return True
 
     def learnt(self) -> dict[Key, Learnt]:
         """To be given to the controller of the next run."""
@@ -120,19 +140,21 @@ class SurplusController:
         spare = self.account + 1 + SHARE
         best, cost, rate, reason = Offer("", 0), 1.0, 1.0, NO_GAIN
         for offer, plan in plans:
+            reading = self.costs.reading(offer.drafter, offer.behind, context)
             for arm in plan.arms:
                 if arm.rate <= rate:
                     break
-                if arm.cost > spare:
+                if arm.cost + reading > spare:
                     reason = UNPAYABLE
                     continue
-                best, cost, rate = offer._replace(drafts=arm.drafts), arm.cost, arm.rate
+                best, cost = offer._replace(drafts=arm.drafts), arm.cost + reading
+                rate = arm.rate
                 break
         if best.drafts:
             reason = ""
         # What a drafter that pays still lacks for its first round is not spent on looks.
         spare = 0.0 if reason == UNPAYABLE else spare - cost
-        asks = self._asks(track, plans, best, rate, spare)
+        asks = self._asks(track, context, plans, best, rate, spare)
         return Choice(regime, context, best.drafter, best.drafts, asks, reason)
 
     def _plan(self, regime: str, offer: Offer, most: int, context: int) -> Plan:
@@ -142,6 +164,7 @@ class SurplusController:
     def _asks(
         self,
         track: Track,
+        context: int,
         plans: Sequence[tuple[Offer, Plan]],
         best: Offer,
         rate: float,
@@ -158,6 +181,8 @@ class SurplusController:
             used = best.drafts if offer.drafter == best.drafter else 0
             asked = _asked(watch, plan, used)
             more = plan.draft[asked] - plan.draft[used]
+            if asked and not used:
+                more += self.costs.reading(offer.drafter, offer.behind, context)
             if more > max(spare, 0.0):
                 asked, more = used, 0.0
             spare -= more
@@ -201,6 +226,7 @@ class SurplusController:
             cost = costs.verify(choice.drafter, drafts, context) / costs.target(context)
         for ask in choice.asks:
             cost += costs.draft(ask.drafter, ask.drafts, context) / costs.target(context)
+            cost += costs.reading(ask.drafter, ask.behind, context)
         self.account += (1 + SHARE) * committed - cost
         self._drafted = self._drafted + 1 if drafts else 0
 

@@ -14,11 +14,9 @@ from engine.drafters.dflash import DFlashModel
 from engine.drafters.drafter import Offer
 from engine.messages import Sampling
 
-# Rows that wait to be projected, which reads the projection's weights once for all of them.
-MOST_WAITING = 64
-# Pending rows that are worth taking into the layers' caches although nothing is drafted: it keeps
-# a long prompt from becoming one huge projection, and every layer needs every row in the end.
-MOST_PENDING = 2048
+# Rows that are kept at most before they are taken in although nothing is drafted: they are as wide
+# as all tapped layers together.
+MOST_WAITING = 1024
 
 
 @dataclass(frozen=True)
@@ -66,8 +64,8 @@ class DFlashDrafter:
     =====  =====  =========
 
     `observe` keeps it in step with the target's cache also while another drafter, or none, is
-    drafting. That costs next to nothing: rows are projected many at a time, and enter the layers'
-    caches with the next draft.
+    drafting. That costs nothing until the next draft: rows are only kept, and are projected and
+    enter the layers' caches all together then, or by `catch_up`.
 
     embed: token ids (1, B) -> the target's embedding rows (1, B, H), with its own scale.
     head: (n, H) -> the target's logits (n, V).
@@ -93,6 +91,7 @@ class DFlashDrafter:
         self._seed = seed
         self._rows = PositionedRows(model.config.reach)
         self._waiting: list[mx.array] = []
+        self._behind = 0
         self._caches = model.new_caches()
         self._appended = 0
         self._committed = 0
@@ -101,14 +100,24 @@ class DFlashDrafter:
     @property
     def length(self) -> int:
         """How many tokens the context stands for: as many as the target's cache holds."""
-        return self._rows.end + sum(rows.shape[0] for rows in self._waiting)
+        return self._rows.end + self._behind
 
     def observe(self, hidden: mx.array) -> None:
         """Take in the tapped residual streams, (n, taps * H), of the next n tokens that are now
         in the target's cache, oldest first."""
         self._waiting.append(hidden)
-        if self.length - self._rows.end >= MOST_WAITING:
-            self._project()
+        self._behind += hidden.shape[0]
+        if self._behind >= MOST_WAITING:
+            self.catch_up()
+
+    def catch_up(self) -> None:
+        """Take what was observed into the layers' caches, without waiting for the device."""
+        self._project()
+        self._append_pending()
+        # Unevaluated rows would hold on to the target's hidden states.
+        arrays = [self._rows.arrays(), *(cache.arrays() for cache in self._caches)]
+        # mlx's stub gives this one no types.
+        mx.async_eval(arrays)  # type: ignore[no-untyped-call]
 
     def _project(self) -> None:
         """Take what waits into the rows."""
@@ -116,16 +125,11 @@ class DFlashDrafter:
             return
         hidden = self._waiting[0] if len(self._waiting) == 1 else mx.concatenate(self._waiting)
         self._waiting.clear()
+        self._behind = 0
         reach = self._model.config.reach
         seen = hidden if reach is None else hidden[-reach:]
         self._rows.skip(hidden.shape[0] - seen.shape[0])
         self._rows.append(self._model.project(seen))
-        if self._rows.end - self._appended > MOST_PENDING:
-            self._append_pending()
-        # Unevaluated rows would hold on to the target's hidden states.
-        arrays = [self._rows.arrays(), *(cache.arrays() for cache in self._caches)]
-        # mlx's stub gives this one no types.
-        mx.async_eval(arrays)  # type: ignore[no-untyped-call]
 
     def commit(self, tokens: Sequence[int]) -> None:
         self._committed += len(tokens)
@@ -134,7 +138,8 @@ class DFlashDrafter:
 
     def offer(self, limit: int) -> Offer:
         room = self._model.config.block_size - 1
-        return Offer(self.name, max(0, min(limit, room)) if self._anchor is not None else 0)
+        drafts = max(0, min(limit, room)) if self._anchor is not None else 0
+        return Offer(self.name, drafts, behind=self.length - self._appended)
 
     def propose(self, limit: int) -> list[int]:
         config = self._model.config
@@ -174,6 +179,7 @@ class DFlashDrafter:
         Rows that it lacks are never seen; an empty one is a context that begins at its position.
         """
         self._waiting.clear()
+        self._behind = 0
         self._rows = PositionedRows(self._model.config.reach, context.start)
         if context.rows.shape[1]:
             self._rows.append(context.rows)

@@ -8,11 +8,13 @@ from typing import NamedTuple, Protocol
 
 class Offer(NamedTuple):
     """That many drafts of a drafter. Its acceptance is kept apart by `confidence`, which is of
-    its own scale (the copy drafter's grows with its match)."""
+    its own scale (the copy drafter's grows with its match). behind: tokens of the text that it
+    has yet to read before it can propose."""
 
     drafter: str
     drafts: int
     confidence: int = 0
+    behind: int = 0
 
 
 class Drafter(Protocol):

@@ -17,6 +17,9 @@ class ContextDrafter(Drafter, Protocol):
     def observe(self, hidden: Any) -> None:
         """Take in the tapped rows, (n, taps * H), of the next n tokens in the target's cache."""
 
+    def catch_up(self) -> None:
+        """Read what was observed now, rather than when a draft needs it."""
+
     def rows(self, length: int) -> Any:
         """What it knows of the first `length` tokens, for a prefix snapshot."""
 
@@ -35,6 +38,10 @@ class Portfolio:
         self.context = context
         self.grammar: Drafter | None = None
         self._copy = copy
+
+    def drop_context(self) -> None:
+        """Do without the context drafter in this reply: it then need not read along."""
+        self.context = None
 
     def offers(self, limit: int) -> list[Offer]:
         """What each could draft now, of at most `limit` tokens; those that have nothing are left
@@ -60,3 +67,8 @@ class Portfolio:
         """Hand the rows of tokens that are now in the target's cache to whoever reads them."""
         if self.context is not None:
             self.context.observe(hidden)
+
+    def catch_up(self) -> None:
+        """Read the prompt while it is prefilled: then the first round need not."""
+        if self.context is not None:
+            self.context.catch_up()

@@ -14,7 +14,7 @@ from engine.replay.adversaries import ADVERSARIES
 from engine.replay.machines import MACHINES
 from engine.replay.simulated import Simulated, SimulatedFigures
 from engine.replay.simulation import Arm, Outcome, decode, hindsight
-from engine.replay.trace import KINDS, Text, Trace, stationary, switching
+from engine.replay.trace import KINDS, Text, Trace, joined, stationary, switching
 
 STATIONARY, SWITCHING, RECORDED, ADVERSARIAL = "stationary", "switching", "recorded", "adversarial"
 # Long enough that what a controller pays to begin with nothing is less than a hundredth.
@@ -37,8 +37,7 @@ def simulate(machines: Mapping[str, CostCurve] | None = None) -> Iterator[Simula
             name = f"all kinds, seed {seed}"
             trace = switching(name, kinds, TOKENS[SWITCHING], block, seed)
             yield _against_best(machine, curve, trace.text(), SWITCHING)
-        for trace in recorded():
-            yield _against_best(machine, curve, trace.text(), RECORDED)
+        yield _against_best(machine, curve, recorded().text(), RECORDED)
         for adversary in ADVERSARIES:
             text = adversary(TOKENS[ADVERSARIAL], block)
             outcome = decode(text, curve, SurplusController(Costs(curve)))
@@ -55,10 +54,12 @@ def figures(rows: Iterable[Simulated]) -> SimulatedFigures:
     )
 
 
-def recorded() -> list[Trace]:
-    """What the drafters of the built-in pair got right in replies of its target."""
+def recorded() -> Trace:
+    """What the drafters of the built-in pair got right in its target's replies to the prompts of
+    `pillion bench`, one behind the other (recorded by `pillion bench surplus --record`)."""
     file = Path(__file__).with_name("recorded.json")
-    return msgspec.json.decode(file.read_bytes(), type=list[Trace]) if file.exists() else []
+    traces = msgspec.json.decode(file.read_bytes(), type=list[Trace])
+    return joined("the built-in pair's replies", traces)
 
 
 def _against_best(machine: str, curve: CostCurve, text: Text, kind: str) -> Simulated:

@@ -10,6 +10,7 @@ import random
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple, Protocol
 
+import msgspec
 from msgspec import Struct
 
 from engine.decoding.round_log import Round
@@ -94,6 +95,32 @@ def trace_of(name: str, rounds: Iterable[Round]) -> Trace:
                 confidence=_text([confidence for _, _, confidence in rows]),
             )
             for drafter, rows in columns.items()
+        },
+    )
+
+
+def joined(name: str, traces: Sequence[Trace]) -> Trace:
+    """One text after the other."""
+    names = dict.fromkeys(drafter for trace in traces for drafter in trace.drafters)
+    columns: dict[str, list[Drafted]] = {drafter: [] for drafter in names}
+    for trace in traces:
+        idle = "0" * len(trace)
+        nothing = Drafted(offered=idle, right=idle, confidence=idle)
+        for drafter in names:
+            drafted = trace.drafters.get(drafter, nothing)
+            columns[drafter].append(
+                msgspec.structs.replace(drafted, confidence=drafted.confidence or idle)
+            )
+    return Trace(
+        name=name,
+        regimes=tuple(itertools.chain.from_iterable(trace.regimes for trace in traces)),
+        drafters={
+            drafter: Drafted(
+                offered="".join(d.offered for d in drafted),
+                right="".join(d.right for d in drafted),
+                confidence="".join(d.confidence for d in drafted),
+            )
+            for drafter, drafted in columns.items()
         },
     )
 

@@ -13,7 +13,7 @@ import typer
 from engine import known_drafters
 from sidecar.cli.bench_decode import Settings, decode
 from sidecar.cli.bench_parity import parity
-from sidecar.cli.bench_surplus import SurplusSettings, surplus
+from sidecar.cli.bench_surplus import SCHEMAS, SurplusSettings, surplus
 from sidecar.cli.report import check_writable
 from sidecar.config import load_config
 
@@ -56,6 +56,7 @@ Peers = Annotated[bool, typer.Option(help="Measure mlx_lm and z-lab's dflash (fr
 Counted = Annotated[
     bool, typer.Option(help="Count accepted drafts on held-out code, greedy and sampled.")
 ]
+Schemas = Annotated[int, typer.Option(min=0, help="Replies that are held to JSON schemas.")]
 Picture = Annotated[
     Path | None, typer.Option(help="Draw the rounds of an agent's reply to this SVG file.")
 ]
@@ -79,6 +80,7 @@ def command(
     acceptance: Counted = True,
     rounds: Annotated[int, typer.Option(min=1, help="Rounds of a parity case.")] = 200,
     live: Annotated[bool, typer.Option(help="Decode, too; without, simulate only.")] = True,
+    schemas: Schemas = SCHEMAS,
     picture: Picture = None,
     record: Record = None,
     json: Annotated[Path | None, typer.Option(help="Write the figures to this file.")] = None,
@@ -116,6 +118,7 @@ def command(
             live=live,
             repeat=repeat,
             max_tokens=max_tokens,
+            schemas=schemas,
             picture=picture,
             record=record,
             json=json,

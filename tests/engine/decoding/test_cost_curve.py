@@ -69,3 +69,9 @@ def test_steps_are_rows_that_cost_much_more_than_the_one_before() -> None:
     assert CostCurve(forward=grid((1.0,) * 8)).steps(0) == []
     linear = CostCurve(forward=grid(tuple(1.0 + 0.4 * n for n in range(8))))
     assert [step.rows for step in linear.steps(0)] == [2]
+
+
+@pytest.mark.parametrize("seconds", [-1.0, float("nan"), float("inf")])
+def test_reading_takes_time(seconds: float) -> None:
+    with pytest.raises(ModelError, match="positive and finite"):
+        CostCurve(forward=grid((1.0,)), reading={"dflash": seconds})

@@ -68,3 +68,4 @@ def test_a_recurrent_target_and_its_drafter_are_measured_too() -> None:
     curve = measurement.curve()
     assert curve.drafters["dflash"].counts == (1, 2)
     assert all(seconds > 0 for seconds in curve.drafters["dflash"].seconds[0])
+    assert curve.reading["dflash"] >= 0

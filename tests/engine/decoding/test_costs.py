@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import msgspec
 import pytest
 
 from engine.decoding.cost_curve import CostCurve, Grid
@@ -73,3 +74,11 @@ def test_drafted_rounds_that_slow_down_call_for_a_target_only_one() -> None:
     assert costs.unconfirmed
     costs.observe("", 0, 0, 0, 1.4)
     assert not costs.unconfirmed
+
+
+def test_reading_what_a_drafter_is_behind() -> None:
+    costs = Costs(msgspec.structs.replace(CURVE, reading={"dflash": 0.01}))
+    assert costs.reading("dflash", 16, 0) == 0.0
+    assert costs.reading("dflash", 116, 0) == pytest.approx(1.0)
+    assert costs.reading("dflash", 116, 1280) == pytest.approx(0.5)
+    assert costs.reading("copy", 116, 0) == 0.0

@@ -1,10 +1,13 @@
 from __future__ import annotations
 
+from engine.decoding.acceptance import Learnt
 from engine.decoding.cost_curve import CostCurve, Grid
 from engine.decoding.costs import Costs
+from engine.decoding.looks import Key
 from engine.decoding.policies import LONG_MATCH, Always, BySurplus, Never, Switching
 from engine.decoding.surplus import SurplusController
 from engine.drafters.drafter import Offer
+from engine.drafters.portfolio import Portfolio
 
 DFLASH, SHORT, LONG = (
     Offer("dflash", 7),
@@ -78,3 +81,20 @@ def test_by_surplus_asks_the_controller() -> None:
     assert choice.drafts == 1
     policy.settle(choice, {"dflash": [1, -1]}, [1, 2], ended=False, seconds=1.1)
     assert controller.learnt()
+
+
+class Reading:
+    """A context drafter."""
+
+    name = "dflash"
+
+
+def test_a_drafter_that_is_not_worth_it_is_left_out_of_a_reply() -> None:
+    wrong = {Key("code", "dflash", 0): Learnt(accepted=(0.0,), tried=(90.0,))}
+    left_out = Portfolio(None, Reading())
+    BySurplus(SurplusController(Costs(CURVE), wrong)).thin_out(left_out, 1, 0)
+    assert left_out.context is None
+    kept = Portfolio(None, Reading())
+    BySurplus(SurplusController(Costs(CURVE))).thin_out(kept, 1, 0)
+    assert kept.context is not None
+    BySurplus(SurplusController(Costs(CURVE))).thin_out(Portfolio(None, None), 1, 0)

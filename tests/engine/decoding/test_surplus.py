@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import itertools
 
+import msgspec
 import pytest
 
 from engine.decoding.acceptance import Learnt
@@ -12,6 +13,7 @@ from engine.decoding.surplus import (
     CALIBRATE,
     CALIBRATING,
     INHERITED,
+    MOST_UNREAD,
     NO_GAIN,
     NOTHING,
     UNPAYABLE,
@@ -210,3 +212,38 @@ def test_the_same_rounds_lead_to_the_same_choices() -> None:
         return chosen
 
     assert choices() == choices()
+
+
+def test_a_drafter_that_is_far_behind_must_first_be_worth_reading() -> None:
+    made, track = controller(known(GOOD), account=3.0)
+    made.costs.renew(msgspec.structs.replace(made.costs.curve, reading={"dflash": 0.05}))
+    assert made.choose(track, "code", 0, [DFLASH._replace(behind=50)], 8).drafts == 7
+    far = made.choose(track, "code", 0, [DFLASH._replace(behind=500)], 8)
+    assert (far.drafts, far.reason) == (0, UNPAYABLE)
+    near = made.choose(track, "code", 0, [DFLASH._replace(behind=50)], 8)
+    settle(made, track, near, right=7)
+    # Seven rows more than one, a draft, and what it was behind by more than a round's tokens.
+    assert made.account == pytest.approx(3.0 + 8 * 1.015 - 1.7 - 0.2 - 34 * 0.05)
+
+
+def test_looks_at_a_drafter_that_is_behind_cost_the_reading() -> None:
+    made, track = controller(known(BAD), account=1.0)
+    made.costs.renew(msgspec.structs.replace(made.costs.curve, reading={"dflash": 0.05}))
+    assert made.choose(track, "code", 0, [DFLASH._replace(behind=500)], 8).asks == ()
+    assert made.choose(track, "code", 0, [DFLASH._replace(behind=20)], 8).asks
+
+
+def test_a_drafter_that_does_not_pay_reads_fewer_and_fewer_replies_and_never_none() -> None:
+    made, _ = controller(known(BAD))
+    read = [made.worth_reading("dflash", 7, 0) for _ in range(200)]
+    gaps = [b - a for a, b in itertools.pairwise(n for n, was in enumerate(read) if was)]
+    assert not read[0]
+    assert gaps == sorted(gaps)
+    assert gaps[0] <= 3
+    assert gaps[-1] == MOST_UNREAD + 1
+
+
+@pytest.mark.parametrize("learnt", [{}, known(GOOD), known(BAD) | known(GOOD, regime="prose")])
+def test_a_drafter_that_may_pay_somewhere_reads_every_reply(learnt: dict[Key, Learnt]) -> None:
+    made, _ = controller(learnt)
+    assert all(made.worth_reading("dflash", 7, 0) for _ in range(50))

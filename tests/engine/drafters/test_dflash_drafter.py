@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from engine.drafters import dflash_drafter
 from engine.drafters.dflash_drafter import ContextRows
+from engine.drafters.drafter import Offer
 from engine.messages import Sampling
 
 KINDS = {
@@ -150,12 +151,25 @@ def test_long_prompts_reach_the_layers_in_pieces(model, monkeypatch):
         return drafter
 
     at_once = prompted()
-    assert at_once._appended == 0
-    monkeypatch.setattr(dflash_drafter, "MOST_PENDING", 90)
+    assert at_once.offer(5).behind == 300
+    monkeypatch.setattr(dflash_drafter, "MOST_WAITING", 90)
     in_pieces = prompted()
-    if model.config.reach is None:
-        assert in_pieces._appended == 300
+    assert in_pieces.offer(5).behind == 0
     assert in_pieces.propose(5) == at_once.propose(5)
+
+
+def test_an_idle_drafter_only_keeps_rows_until_it_catches_up(model):
+    drafter = watched(model, [])
+    at_once = watched(model, [])
+    drafter.catch_up()
+    for position in range(drafter.length, drafter.length + 3):
+        for one in (drafter, at_once):
+            one.observe(Borrowed().rows(position, position + 1))
+            one.commit(tokens(position + 2)[position + 1 :])
+    assert drafter.offer(5) == Offer("dflash", 5, behind=3)
+    drafter.catch_up()
+    assert drafter.offer(5).behind == 0
+    assert drafter.propose(5) == at_once.propose(5)
 
 
 def test_damaged_weights_draft_no_token_that_is_none(tmp_path):

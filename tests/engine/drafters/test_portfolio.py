@@ -27,6 +27,9 @@ class Recorder:
     def observe(self, hidden) -> None:
         self.hidden.append(hidden)
 
+    def catch_up(self) -> None:
+        self.hidden.append("caught up")
+
     def rows(self, length: int) -> int:
         return length
 
@@ -65,7 +68,8 @@ def test_whoever_does_not_draft_stays_in_step():
     portfolio = Portfolio(copy, recorder)
     portfolio.commit([1, 2])
     portfolio.observe("row")
-    assert (recorder.tokens, recorder.hidden) == ([1, 2], ["row"])
+    portfolio.catch_up()
+    assert (recorder.tokens, recorder.hidden) == ([1, 2], ["row", "caught up"])
     portfolio.commit([1, 2])
     assert copy.match == 2
 
@@ -73,4 +77,6 @@ def test_whoever_does_not_draft_stays_in_step():
 def test_alone_or_without_anyone():
     assert Portfolio(None, Recorder()).offers(2) == [Offer("recorder", 2)]
     assert Portfolio(None, None).offers(2) == []
-    Portfolio(CopyDrafter(), None).observe("nobody reads it")
+    alone = Portfolio(CopyDrafter(), None)
+    alone.observe("nobody reads it")
+    alone.catch_up()

@@ -9,7 +9,7 @@ from engine.decoding.round_log import Round
 from engine.drafters.drafter import Offer
 from engine.errors import ModelError
 from engine.replay import lab
-from engine.replay.trace import Drafted, Trace, switching
+from engine.replay.trace import Drafted, Trace, joined, switching
 
 CURVE = CostCurve(
     forward=Grid(contexts=(0,), counts=(1, 2, 3, 4), seconds=((0.01, 0.011, 0.012, 0.013),))
@@ -82,3 +82,25 @@ def test_a_damaged_trace_is_refused() -> None:
         Trace(
             name="a", regimes=(("code", 3),), drafters={"copy": Drafted(offered="00", right="000")}
         )
+
+
+def test_texts_one_behind_the_other() -> None:
+    one = Trace(
+        name="a", regimes=(("code", 2),), drafters={"copy": Drafted(offered="12", right="01")}
+    )
+    other = Trace(
+        name="b",
+        regimes=(("prose", 1),),
+        drafters={"dflash": Drafted(offered="7", right="3", confidence="1")},
+    )
+    both = joined("ab", [one, other])
+    assert both.regimes == (("code", 2), ("prose", 1))
+    assert both.drafters["copy"] == Drafted(offered="120", right="010", confidence="000")
+    assert both.drafters["dflash"] == Drafted(offered="007", right="003", confidence="001")
+
+
+def test_the_recorded_replies_are_of_every_kind_and_both_drafters() -> None:
+    trace = lab.recorded()
+    assert {regime for regime, _ in trace.regimes} >= {"prose", "code", "tool_call"}
+    assert {"copy", "dflash"} <= set(trace.drafters)
+    assert len(trace) > 5_000
