@@ -41,15 +41,35 @@ from engine.messages import (
     ToolCall,
     Totals,
 )
+from engine.prefix_cache.messages import (
+    CACHE_ACTIONS,
+    CacheEvictions,
+    CacheHits,
+    CacheNode,
+    CacheOptions,
+    CacheReport,
+    CacheStatus,
+    CacheUse,
+    FileContent,
+    Segment,
+)
 from engine.replay.simulated import Simulated, SimulatedFigures
 
 if TYPE_CHECKING:
     from engine.replay.trace import Trace
 
 __all__ = [
+    "CACHE_ACTIONS",
     "Backend",
     "BaselineReply",
     "BaselineRequest",
+    "CacheEvictions",
+    "CacheHits",
+    "CacheNode",
+    "CacheOptions",
+    "CacheReport",
+    "CacheStatus",
+    "CacheUse",
     "Chunk",
     "Codec",
     "ContextLengthExceeded",
@@ -63,6 +83,7 @@ __all__ = [
     "Event",
     "Exactness",
     "Failed",
+    "FileContent",
     "Finished",
     "GenerateRequest",
     "Grammar",
@@ -83,6 +104,7 @@ __all__ = [
     "RequestError",
     "Round",
     "Sampling",
+    "Segment",
     "Simulated",
     "SimulatedFigures",
     "Span",
@@ -105,11 +127,11 @@ __all__ = [
 ]
 
 
-def engine_client(options: EngineOptions) -> EngineClient:
+def engine_client(options: EngineOptions, cache: CacheOptions | None = None) -> EngineClient:
     """A client of a real engine (not started yet). Imports no mlx until its thread runs."""
     from engine.engine import Engine
 
-    return EngineClient(Engine(options))
+    return EngineClient(Engine(options, cache=cache))
 
 
 def baseline_command(peer: str = "mlx_lm") -> list[str]:

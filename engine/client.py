@@ -10,12 +10,12 @@ import asyncio
 import contextlib
 import itertools
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, Protocol
 
 import msgspec
 
-from engine.errors import EngineError, NotReady
+from engine.errors import EngineError, NotReady, RequestError
 from engine.messages import (
     EngineStatus,
     Event,
@@ -27,6 +27,7 @@ from engine.messages import (
     ReplyFormat,
     ToolCall,
 )
+from engine.prefix_cache.messages import CACHE_ACTIONS, CacheReport, FileContent
 
 Message = Mapping[str, Any]
 
@@ -103,6 +104,12 @@ class Backend(Protocol):
 
     def cancel(self, request_id: str) -> None:
         """Stop within one round; the request still ends (``finish_reason`` ``cancelled``)."""
+
+    def files_changed(self, files: Sequence[FileContent]) -> None:
+        """What these files hold now; the prefix cache prefers to keep what is still true."""
+
+    def cache(self, action: str) -> Future[CacheReport]:
+        """Ask the prefix cache itself; action: one of `CACHE_ACTIONS`."""
 
     def status(self) -> EngineStatus:
         """A snapshot."""
@@ -236,6 +243,22 @@ class EngineClient:
 
     def cancel(self, request_id: str) -> None:
         self._backend.cancel(request_id)
+
+    def files_changed(self, files: Sequence[FileContent]) -> None:
+        """Tell the prefix cache what files hold now. A hint: hits are right without it."""
+        self._backend.files_changed(files)
+
+    async def cache(self, action: str) -> CacheReport:
+        """Look at the prefix cache, or clear it or have it check itself (`CACHE_ACTIONS`). Raises
+        RequestError for another action, NotReady while no model is there."""
+        if action not in CACHE_ACTIONS:
+            raise RequestError(
+                f"action: {action!r} is none of {', '.join(CACHE_ACTIONS)}", field="action"
+            )
+        status = self.status()
+        if status.state != "ready":
+            raise NotReady(f"the engine is {status.state}: {status.detail}")
+        return await asyncio.wrap_future(self._backend.cache(action))
 
     @property
     def open_requests(self) -> int:

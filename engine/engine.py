@@ -7,17 +7,22 @@ import queue
 import sys
 import threading
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
 from typing import TYPE_CHECKING
 
 from engine.client import Codec
 from engine.errors import EngineError, PillionError
 from engine.messages import EngineOptions, EngineStatus, Event, Failed, GenerateRequest
+from engine.prefix_cache.messages import CacheOptions, CacheReport, FileContent
 
 if TYPE_CHECKING:
     from engine.loading.load import Loaded
     from engine.loading.measured import Measured
     from engine.loop import DecodingLoop
+
+    # A request, an id to cancel, something to do between turns, or None for the end.
+    Posted = GenerateRequest | str | Callable[[DecodingLoop], None] | None
 
 Load = Callable[[EngineOptions, Callable[[str, float | None], None]], "Loaded"]
 
@@ -28,16 +33,25 @@ class Engine:
     load: how the model is loaded; tests pass one that alters the model.
     """
 
-    def __init__(self, options: EngineOptions, *, load: Load | None = None) -> None:
+    def __init__(
+        self,
+        options: EngineOptions,
+        *,
+        cache: CacheOptions | None = None,
+        load: Load | None = None,
+    ) -> None:
         self._options = options
+        self._cache_options = cache or CacheOptions()
         self._load = load
-        self._inbox: queue.SimpleQueue[GenerateRequest | str | None] = queue.SimpleQueue()
+        self._inbox: queue.SimpleQueue[Posted] = queue.SimpleQueue()
         self._status = EngineStatus(state="loading", detail="starting")
         self._loop: DecodingLoop | None = None
         self._measured: Measured | None = None
         self._thread: threading.Thread | None = None
         # Guards the step from accepting posts to refusing them, so that none falls between.
         self._ending = threading.Lock()
+        # Questions to the cache without an answer yet.
+        self._asked: set[Future[CacheReport]] = set()
         # A request that left the inbox and is not in the loop yet.
         self._in_hand: GenerateRequest | None = None
         self.codec: Codec | None = None
@@ -59,6 +73,26 @@ class Engine:
     def cancel(self, request_id: str) -> None:
         self._inbox.put(request_id)
 
+    def files_changed(self, files: Sequence[FileContent]) -> None:
+        self._inbox.put(lambda loop: loop.reuse.files_changed(files))
+
+    def cache(self, action: str) -> Future[CacheReport]:
+        report: Future[CacheReport] = Future()
+        # From here on it cannot be cancelled, so that its result can always be set.
+        report.set_running_or_notify_cancel()
+
+        def look(loop: DecodingLoop) -> None:
+            report.set_result(loop.reuse.report(action))
+
+        with self._ending:
+            if self._status.state == "ready":
+                self._asked.add(report)
+                report.add_done_callback(self._asked.discard)
+                self._inbox.put(look)
+                return report
+        report.set_exception(EngineError(f"the engine is {self._status.state}"))
+        return report
+
     def stop(self) -> None:
         self._inbox.put(None)
         if self._thread is not None:
@@ -79,8 +113,7 @@ class Engine:
             regimes=loop.regimes,
             costs=loop.surplus.costs.curve if loop.surplus is not None else None,
             slowdown=loop.surplus.costs.drift if loop.surplus is not None else 1.0,
-            prefix_cache_bytes=loop.reuse.cache.nbytes,
-            prefix_cache_entries=len(loop.reuse.cache),
+            cache=loop.reuse.status(),
         )
 
     def _set(self, state: str, detail: str = "", progress: float | None = None) -> None:
@@ -122,6 +155,8 @@ class Engine:
             while True:
                 message = self._inbox.get_nowait()
                 unopened.append(message if isinstance(message, GenerateRequest) else None)
+        for report in list(self._asked):
+            report.set_exception(error)
         for request in filter(None, unopened):
             self._emit(Failed(id=request.id, code=error.code, message=error.message))
 
@@ -185,6 +220,7 @@ class Engine:
             new_portfolio=portfolios(target, pair.model),
             surplus=self._measured.controller if self._measured is not None else None,
             measurement=self._measured.measurement if self._measured is not None else None,
+            cache=self._cache_options,
         )
         self.codec = loaded.codec
         drafters = ("copy", pair.name) if pair.model is not None else ("copy",)
@@ -219,6 +255,8 @@ class Engine:
                 self._in_hand = message
                 loop.open(message)
                 self._in_hand = None
+            elif callable(message):
+                message(loop)
             else:
                 loop.cancel(message)
             busy = True

@@ -42,6 +42,7 @@ from engine.messages import (
     Prefilling,
     Totals,
 )
+from engine.prefix_cache.messages import CacheOptions
 from engine.prefix_cache.reuse import PrefixReuse
 from engine.scheduler import Scheduler
 from engine.sequence import SequenceState
@@ -84,6 +85,7 @@ class DecodingLoop:
         new_portfolio: Callable[[GenerateRequest, int], Portfolio] | None = None,
         surplus: SurplusController | None = None,
         measurement: Callable[[], CostMeasurement] | None = None,
+        cache: CacheOptions | None = None,
     ) -> None:
         self._target = target
         self._codec = codec
@@ -109,7 +111,9 @@ class DecodingLoop:
         self.audit = Audit()
         self._auditing = options.audit
         invariant = exactness.prefill or options.fast
-        self.reuse = PrefixReuse(target, options.prefix_cache_bytes, grid=1 if invariant else chunk)
+        self.reuse = PrefixReuse(
+            target, (cache or CacheOptions()).memory, grid=1 if invariant else chunk
+        )
 
     @property
     def active(self) -> int:
@@ -226,6 +230,8 @@ class DecodingLoop:
             self.reuse.begin(sequence)
         if sequence.prefilled < prompt - 1:
             self._prefill(sequence)
+        elif sequence.request.warm:
+            sequence.warmed()
         elif sequence.prefilled < prompt:
             self._first_token(sequence)
         else:

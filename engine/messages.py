@@ -14,6 +14,7 @@ from engine.decoding.cost_curve import CostCurve
 from engine.decoding.round_log import Round
 from engine.decoding.surplus_report import RegimeSurplus, Span
 from engine.errors import RequestError
+from engine.prefix_cache.messages import CacheStatus, CacheUse, Segment
 
 
 class Priority(enum.IntEnum):
@@ -137,6 +138,9 @@ class GenerateRequest(Struct, frozen=True, kw_only=True):
         exactness proven with.
     draft_seed: of the drafter's noise; None shares the verifier's. To measure what sharing gains.
     boundaries: prompt lengths at which stable segments end; hints for prefix snapshots.
+    segments: the files in the prompt, in order; the ends of segments are boundaries, too.
+    warm: compute the prompt's state and keep it, decode nothing. It ends as ``warmed``, without a
+        token. At IDLE priority it costs other requests at most one prompt chunk.
     session: retention hint only, never needed for correctness.
     margins: report the top-2 gap at every token (costs a sort; `pillion verify` uses it).
     explain: report a timeline and a log of the rounds.
@@ -158,6 +162,8 @@ class GenerateRequest(Struct, frozen=True, kw_only=True):
     draft_seed: int | None = None
     priority: Priority = Priority.AGENT
     boundaries: tuple[int, ...] = ()
+    segments: tuple[Segment, ...] = ()
+    warm: bool = False
     session: str | None = None
     margins: bool = False
     explain: bool = False
@@ -172,6 +178,12 @@ class GenerateRequest(Struct, frozen=True, kw_only=True):
         if self.max_tokens is not None and self.max_tokens < 1:
             raise RequestError(
                 f"max_tokens must be at least 1, got {self.max_tokens}", field="max_tokens"
+            )
+        ends = [segment.end for segment in self.segments]
+        if ends != sorted(ends) or (ends and not 0 < ends[0] <= ends[-1] <= len(self.prompt)):
+            raise RequestError(
+                f"segments: ends {ends} are not in order inside a prompt of {len(self.prompt)}",
+                field="segments",
             )
         for drafter in self.drafters:
             if drafter not in DRAFTERS:
@@ -211,7 +223,8 @@ class Chunk(Struct, frozen=True, kw_only=True, tag=True):
 class Finished(Struct, frozen=True, kw_only=True, tag=True):
     """The one good ending of a request.
 
-    finish_reason: ``stop`` (EOS or a stop string), ``length``, or ``cancelled``.
+    finish_reason: ``stop`` (EOS or a stop string), ``length``, ``cancelled``, or ``warmed``.
+    cache: where the cached tokens came from.
     stop_sequence: the stop string that ended it, if one did.
     tokens: all new token ids, in order (EOS included when it was produced).
     token_hash: SHA-256 (hex) over the ids as little-endian uint32.
@@ -232,6 +245,7 @@ class Finished(Struct, frozen=True, kw_only=True, tag=True):
     seed: int
     prompt_tokens: int
     cached_tokens: int = 0
+    cache: CacheUse = CacheUse()
     accepted: int = 0
     rejected: int = 0
     rounds: int = 0
@@ -281,7 +295,6 @@ class EngineOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     prefill_chunk: prompt tokens per forward, also the longest wait of an INTERACTIVE request; None
         measures at load what takes about half a second.
     max_active: requests that hold caches at once; max_queue: requests waiting behind them.
-    prefix_cache_bytes: budget of the in-memory prefix cache; 0 turns it off.
     dtype: ``auto``, ``bfloat16`` or ``float32``: activations and unquantised weights.
     kernels: ``auto`` uses Pillion's own where they are exact and faster; ``off`` is stock MLX.
     audit: decode past drafted replies again, target-only, in idle time.
@@ -297,7 +310,6 @@ class EngineOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     prefill_chunk: int | None = None
     max_active: int = 8
     max_queue: int = 256
-    prefix_cache_bytes: int = 1 << 30
     dtype: str = "auto"
     kernels: str = "auto"
     audit: bool = True
@@ -410,20 +422,20 @@ class EngineStatus(Struct, frozen=True, kw_only=True):
     costs: CostCurve | None = None
     slowdown: float = 1.0
     memory_bytes: int = 0
-    prefix_cache_bytes: int = 0
-    prefix_cache_entries: int = 0
+    cache: CacheStatus = CacheStatus()
 
 
 class RenderedPrompt(Struct, frozen=True, kw_only=True):
     """Token ids ready for `GenerateRequest.prompt`, with what belongs to them.
 
-    boundaries: lengths at which stable segments end. must_start_with, grammar: see
+    boundaries: lengths at which stable segments end. segments, must_start_with, grammar: see
     `GenerateRequest`.
     stop_token_ids: ids that end such a reply besides EOS.
     """
 
     tokens: tuple[int, ...]
     boundaries: tuple[int, ...] = ()
+    segments: tuple[Segment, ...] = ()
     must_start_with: str = ""
     grammar: Grammar | None = None
     stop_token_ids: tuple[int, ...] = ()

@@ -160,6 +160,10 @@ class SequenceState:
     def cancel(self) -> None:
         self.ending = Ending("cancelled")
 
+    def warmed(self) -> None:
+        """The prompt's state is computed, and nothing is to be decoded."""
+        self.ending = Ending("warmed")
+
     def chunk(self) -> Chunk | None:
         """What was committed since the last call; None if nothing was."""
         tokens = tuple(self.tokens[self._reported :])

@@ -8,6 +8,7 @@ import struct
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
 from typing import Any
 
 import msgspec
@@ -32,6 +33,7 @@ from engine.messages import (
     ToolCall,
     Totals,
 )
+from engine.prefix_cache.messages import CacheReport, CacheStatus, FileContent
 
 EOS, FIM_PREFIX, FIM_SUFFIX, FIM_MIDDLE, TURN = 256, 257, 258, 259, 260
 
@@ -161,7 +163,8 @@ class FakeEngine:
     facts: fields of every `Finished` that have no script of their own, such as ``accepted``, the
     same for all or by request.
     costs: for the status.
-    `seen` records every request, `steps` counts tokens produced per request id, `endings` holds
+    `seen` records every request, `changed_files` what the cache was told of
+    files, `steps` counts tokens produced per request id, `endings` holds
     the last event of each.
     """
 
@@ -194,6 +197,7 @@ class FakeEngine:
         self._totals = Totals()
         self.codec: Codec | None = None
         self.seen: list[GenerateRequest] = []
+        self.changed_files: list[FileContent] = []
         self.steps: dict[str, int] = {}
         self.endings: dict[str, Finished | Failed] = {}
 
@@ -208,6 +212,14 @@ class FakeEngine:
 
     def cancel(self, request_id: str) -> None:
         self._cancelled.add(request_id)
+
+    def files_changed(self, files: Sequence[FileContent]) -> None:
+        self.changed_files += files
+
+    def cache(self, action: str) -> Future[CacheReport]:
+        report: Future[CacheReport] = Future()
+        report.set_result(CacheReport(status=CacheStatus()))
+        return report
 
     def status(self) -> EngineStatus:
         return EngineStatus(
@@ -258,6 +270,8 @@ class FakeEngine:
         self.steps[request.id] = 0
         if not self._prefill(request):
             return self._finished(request, done, "cancelled")
+        if request.warm:
+            return self._finished(request, done, "warmed")
         for token in [*tokens, EOS]:
             if request.id in self._cancelled:
                 reason = "cancelled"

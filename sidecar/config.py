@@ -13,7 +13,7 @@ from typing import Any, Literal, get_args, get_origin
 import msgspec
 from msgspec import Struct
 
-from engine import EngineOptions, RequestError
+from engine import CacheOptions, EngineOptions, RequestError
 
 
 class DaemonConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -64,6 +64,7 @@ class Config(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     daemon: DaemonConfig = DaemonConfig()
     http: HttpConfig = HttpConfig()
     engine: EngineOptions = EngineOptions()
+    cache: CacheOptions = CacheOptions()
     completion: CompletionConfig = CompletionConfig()
     chat: ChatConfig = ChatConfig()
 
@@ -198,7 +199,8 @@ class _Merge:
         for name, value in environ.items():
             _, _, rest = name.partition("PILLION_")
             section, _, key = rest.lower().partition("_")
-            if name.startswith("PILLION_") and value and section in _SECTIONS:
+            # Without a key it is no setting: PILLION_CACHE is where fetched models go.
+            if name.startswith("PILLION_") and value and key and section in _SECTIONS:
                 self.set(section, key, value, f"the environment variable {name}", text=True)
 
     def finish(self) -> Config:
@@ -221,6 +223,14 @@ class _Merge:
                 field="http.host",
             )
         return _with_absolute_folders(config)
+
+
+def cache_options(config: Config, environ: Mapping[str, str]) -> CacheOptions:
+    """`[cache]` with a folder: as set, else the XDG place for what can be computed again."""
+    base = environ.get("XDG_CACHE_HOME") or "~/.cache"
+    usual = environ.get("PILLION_CACHE") or f"{base}/pillion"
+    folder = Path(config.cache.dir or f"{usual}/prefixes").expanduser().absolute()
+    return msgspec.structs.replace(config.cache, dir=str(folder))
 
 
 def is_loopback(host: str) -> bool:
@@ -289,8 +299,10 @@ _RULES: list[_Rule] = [
     _at_least("engine.prefill_chunk", 1),
     _at_least("engine.max_active", 1),
     _at_least("engine.max_queue", 1),
-    _at_least("engine.prefix_cache_bytes", 0),
     _one_of("engine.dtype", "auto", "bfloat16", "float32"),
+    _at_least("cache.memory", 0),
+    ("cache.dir", "an absolute path", lambda v: Path(v).expanduser().is_absolute()),
+    _at_least("cache.disk", 0),
     _at_least("completion.max_tokens", 1),
     _at_least("completion.prompt_tokens", 16),
     _at_least("chat.max_tokens", 1),

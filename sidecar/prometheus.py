@@ -83,12 +83,10 @@ def metrics(status: Mapping[str, Any]) -> Iterator[Metric]:
         [Sample({"outcome": name}, totals[name]) for name in ("accepted", "rejected")],
     )
     yield _one("pillion_target_forwards_total", "counter", "Decoding rounds.", totals["rounds"])
-    for name, what in (
-        ("memory_bytes", "Bytes that MLX holds in arrays."),
-        ("prefix_cache_bytes", "Bytes in the prefix cache."),
-        ("prefix_cache_entries", "Entries of the prefix cache."),
-    ):
-        yield _one(f"pillion_{name}", "gauge", what, status[name])
+    yield _one(
+        "pillion_memory_bytes", "gauge", "Bytes that MLX holds in arrays.", status["memory_bytes"]
+    )
+    yield from _cache(status["cache"])
     yield from _surplus(status["regimes"])
     yield from _costs(status)
 
@@ -145,6 +143,42 @@ def _surplus(regimes: list[dict[str, Any]]) -> Iterator[Metric]:
             for outcome, count in (("accepted", accepted), ("rejected", tried - accepted))
         ],
     )
+
+
+def _cache(cache: Mapping[str, Any]) -> Iterator[Metric]:
+    """The prefix cache, by tier."""
+    for field, name, what in (
+        ("bytes", "bytes", "Bytes in the prefix cache."),
+        ("budget", "budget_bytes", "Bytes that the prefix cache may take."),
+    ):
+        samples = [Sample({"tier": t}, cache[f"{t}_{field}"]) for t in ("memory", "disk")]
+        yield Metric(f"pillion_prefix_cache_{name}", "gauge", what, samples)
+    for field, name, what in (
+        ("nodes", "nodes", "Stretches of tokens in memory."),
+        ("snapshots", "snapshots", "Lengths in memory at which recurrent state is known."),
+        ("disk_files", "files", "Files of the prefix cache."),
+    ):
+        yield _one(f"pillion_prefix_cache_{name}", "gauge", what, cache[field])
+    yield Metric(
+        "pillion_prefix_cache_hit_tokens_total",
+        "counter",
+        "Prompt tokens found, by tier and by what made them known.",
+        [Sample({"tier": h["tier"], "kind": h["kind"]}, h["tokens"]) for h in cache["hits"]],
+    )
+    yield Metric(
+        "pillion_prefix_cache_evictions_total",
+        "counter",
+        "Entries dropped, by tier and reason.",
+        [
+            Sample({"tier": e["tier"], "reason": e["reason"]}, e["count"])
+            for e in cache["evictions"]
+        ],
+    )
+    for field, what in (
+        ("saved_seconds", "Time that finding prompts in the cache has saved."),
+        ("shared_tokens", "Prompt tokens taken over from a request that was computing them."),
+    ):
+        yield _one(f"pillion_prefix_cache_{field}_total", "counter", what, cache[field])
 
 
 def _costs(status: Mapping[str, Any]) -> Iterator[Metric]:

@@ -7,7 +7,8 @@ import os
 import shutil
 import sys
 import time
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,15 @@ import pytest
 import pytest_asyncio
 from private_home import private_environment, short_folder
 
-from engine import EngineClient, EngineOptions, EngineStatus, Event, GenerateRequest
+from engine import (
+    CacheReport,
+    EngineClient,
+    EngineOptions,
+    EngineStatus,
+    Event,
+    FileContent,
+    GenerateRequest,
+)
 from engine.client import Backend, Codec
 
 _online = False
@@ -93,6 +102,12 @@ class SharedBackend:
 
     def cancel(self, request_id: str) -> None:
         self._backend.cancel(request_id)
+
+    def files_changed(self, files: Sequence[FileContent]) -> None:
+        self._backend.files_changed(files)
+
+    def cache(self, action: str) -> Future[CacheReport]:
+        return self._backend.cache(action)
 
     def status(self) -> EngineStatus:
         return self._backend.status()

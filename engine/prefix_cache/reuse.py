@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
+from engine.prefix_cache.messages import CacheReport, CacheStatus, FileContent
 from engine.prefix_cache.prefix_cache import PrefixCache
 from engine.prefix_cache.snapshot import (
     Attention,
@@ -29,6 +31,21 @@ class PrefixReuse:
         self.cache: PrefixCache[Attention, Checkpoint] = PrefixCache(
             budget, recurrent=take_checkpoint(caches) is not None, granularity=grid
         )
+
+    def status(self) -> CacheStatus:
+        """Counts, for any thread."""
+        return CacheStatus(
+            memory_bytes=self.cache.nbytes, memory_budget=self.cache.budget, nodes=len(self.cache)
+        )
+
+    def files_changed(self, files: Sequence[FileContent]) -> None:
+        """Nothing here is kept by file yet."""
+
+    def report(self, action: str) -> CacheReport:
+        """See `CACHE_ACTIONS`."""
+        if action == "clear":
+            self.cache.clear()
+        return CacheReport(status=self.status())
 
     def begin(self, sequence: SequenceState) -> None:
         """Give the sequence its caches, with the longest known prefix in them."""

@@ -12,7 +12,14 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from msgspec import Struct
 
-from engine import EngineClient, EngineOptions, PillionError, drafter_kind, engine_client
+from engine import (
+    CacheOptions,
+    EngineClient,
+    EngineOptions,
+    PillionError,
+    drafter_kind,
+    engine_client,
+)
 from sidecar.cli.background import child_environment
 from sidecar.cli.in_process import started
 from sidecar.cli.progress import progress
@@ -76,13 +83,13 @@ async def decode(options: EngineOptions, settings: Settings) -> None:
     """Load everything, measure, print and write."""
     # A replay in idle time would run while it is another system's turn, and a prefix that a
     # target-only reply left has no rows for a drafter. Prefill is not counted.
-    options = msgspec.structs.replace(options, audit=False, prefix_cache_bytes=0)
+    options = msgspec.structs.replace(options, audit=False)
     async with contextlib.AsyncExitStack() as running:
         clients: dict[str, EngineClient] = {}
         for draft in settings.drafts or ("copy",):
             drafting = msgspec.structs.replace(options, draft=draft)
             client = await running.enter_async_context(
-                started(engine_client(drafting), options.model)
+                started(engine_client(drafting, CacheOptions(memory=0)), options.model)
             )
             clients[_shown(draft, options.model, clients)] = client
         peers, absent = list[System](), dict[str, str]()

@@ -24,7 +24,7 @@ from sidecar.cli.terminal import (
     print_facts,
     styled,
 )
-from sidecar.config import Config, load_config
+from sidecar.config import Config, cache_options, load_config
 from sidecar.runtime_dir import Address
 
 if TYPE_CHECKING:
@@ -146,7 +146,7 @@ def _serve(settings: Config, *, as_json: bool) -> int:
     from sidecar.daemon import Daemon
 
     _log_to_stderr(settings.daemon.log_level)
-    engine = engine_client(settings.engine)
+    engine = engine_client(settings.engine, cache_options(settings, os.environ))
     watcher: list[asyncio.Task[None]] = []
 
     def opened(services: Services, address: Address) -> None:

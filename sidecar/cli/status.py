@@ -57,10 +57,8 @@ def rows(status: dict[str, Any]) -> Iterator[tuple[str, str]]:
     yield "surplus", _surplus(status)
     yield "audit", _audit(totals)
     yield "memory", human_bytes(status["memory_bytes"]) if status["memory_bytes"] else ""
-    yield (
-        "prefix cache",
-        (f"{status['prefix_cache_entries']} entries, {human_bytes(status['prefix_cache_bytes'])}"),
-    )
+    cache = status["cache"]
+    yield "prefix cache", f"{human_bytes(cache['memory_bytes'])} of {cache['nodes']} prefixes"
     yield "socket", status["socket"] or ""
     yield "url", f"{status['url']}/v1" if status["url"] else ""
     yield "process", f"pid {status['pid']}, up {_duration(status['uptime_s'])}"

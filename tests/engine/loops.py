@@ -17,6 +17,7 @@ from engine.messages import (
     Finished,
     GenerateRequest,
 )
+from engine.prefix_cache.messages import CacheOptions
 from engine.targets.target import Target
 from engine.testing import ByteCodec, fake_model
 
@@ -33,9 +34,11 @@ class LoopUnderTest(DecodingLoop):
         width: int = 8,
         chunk: int = 16,
         context: int = 512,
+        prefix_cache_bytes: int = 1 << 30,
         **options: Any,
     ) -> None:
         self.events: list[Event] = []
+        cache = CacheOptions(memory=prefix_cache_bytes)
         if exactness is None:
             exactness = probe(target, VOCABULARY, context, width, lambda share: None)
         super().__init__(
@@ -47,6 +50,7 @@ class LoopUnderTest(DecodingLoop):
             width=min(width, exactness.width) if not options.get("fast") else width,
             chunk=chunk,
             emit=self.events.append,
+            cache=cache,
         )
 
     def until_idle(self, turns: int = 10_000) -> None:

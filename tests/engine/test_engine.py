@@ -31,6 +31,7 @@ from engine import (
 from engine.doubles import reorder_rows
 from engine.drafters.random_checkpoint import write_random_drafter
 from engine.engine import Engine
+from engine.prefix_cache.messages import CacheOptions
 from engine.testing import ByteCodec, fake_model
 
 PROMPT = tuple(range(20, 32)) * 4
@@ -49,8 +50,9 @@ def tiny_load(family: str = "qwen3_5", alter=None, codec=None):
     return load
 
 
-async def started(load, **options) -> EngineClient:
-    client = EngineClient(Engine(EngineOptions(**options), load=load))
+async def started(load, memory: int = 1 << 30, **options) -> EngineClient:
+    cache = CacheOptions(memory=memory)
+    client = EngineClient(Engine(EngineOptions(**options), cache=cache, load=load))
     client.start()
     await client.ready()
     return client
@@ -71,7 +73,7 @@ async def test_load_reply_status_stop():
     assert [t for e in events if isinstance(e, Chunk) for t in e.tokens] == list(finished.tokens)
     status = client.status()
     assert status.totals.completion_tokens == 12
-    assert status.prefix_cache_entries == 1
+    assert status.cache.nodes >= 1
     await client.stop()
     await client.stop()
     assert client.status().state == "stopped"
@@ -166,7 +168,7 @@ async def test_many_at_once_equal_one_after_the_other():
             priority=Priority(number % 3),
         )
 
-    client = await started(tiny_load(), prefix_cache_bytes=0, max_active=3)
+    client = await started(tiny_load(), memory=0, max_active=3)
     alone = [(await client.generate(request(n, "a")).finished()).tokens for n in range(8)]
     replies = [client.generate(request(n, "b")) for n in range(8)]
     together = await asyncio.gather(*(reply.finished() for reply in replies))

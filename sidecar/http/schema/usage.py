@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from msgspec import UNSET, Struct, UnsetType
 
-from engine import Finished, RegimeSurplus, Round, Span
+from engine import CacheUse, Finished, RegimeSurplus, Round, Span
 
 
 class PromptTokensDetails(Struct, frozen=True):
@@ -46,6 +46,7 @@ class ReplyFacts(Struct, frozen=True, kw_only=True):
     queue_ms: float
     prefill_ms: float
     decode_ms: float
+    cache: CacheUse
     regimes: tuple[RegimeSurplus, ...]
     timeline: tuple[Span, ...] | UnsetType = UNSET
     log: tuple[Round, ...] | UnsetType = UNSET
@@ -79,6 +80,7 @@ def facts_of(finished: Finished) -> ReplyFacts:
         queue_ms=round(finished.queue_ms, 3),
         prefill_ms=round(finished.prefill_ms, 3),
         decode_ms=round(finished.decode_ms, 3),
+        cache=finished.cache,
         regimes=finished.regimes,
         timeline=finished.timeline or UNSET,
         log=finished.log or UNSET,

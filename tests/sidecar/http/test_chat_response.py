@@ -10,7 +10,7 @@ from typing import Any
 from http_door import COMPLETIONS, HELLO, asgi_door, chat, error_of, events_of, post, socket_door
 from waiting import until
 
-from engine import Overloaded, RequestError
+from engine import CacheUse, Overloaded, RequestError
 from engine.testing import EOS, FakeEngine
 from sidecar.http.limits import Limits
 
@@ -26,6 +26,7 @@ FACTS = {
     "queue_ms": 1.23456,
     "prefill_ms": 2.0,
     "decode_ms": 3.5,
+    "cache": CacheUse(memory=3, disk=1, kind="turn", saved_ms=12.5),
 }
 USAGE = {
     "prompt_tokens": 13,
@@ -53,6 +54,7 @@ PILLION = {
     "queue_ms": 1.235,
     "prefill_ms": 2.0,
     "decode_ms": 3.5,
+    "cache": {"memory": 3, "disk": 1, "kind": "turn", "saved_ms": 12.5},
     "regimes": [],
 }
 
