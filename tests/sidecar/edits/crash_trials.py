@@ -1,0 +1,163 @@
+"""Kill a process that writes to a workspace, at random moments, and look at what it left.
+
+Run as a program: ``python crash_trials.py TRIALS FOLDER FILES``; it prints its figures as JSON. Every
+trial is a fork that applies, or takes back, a change set and gets SIGKILL at one of the moments
+where it touches the file system, which an audit hook counts, or by the clock.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import random
+import shutil
+import signal
+import stat
+import sys
+import time
+from pathlib import Path
+
+from sidecar.edits.journal import Change, Journal
+from sidecar.edits.root import Root
+
+_MODES = (0o644, 0o755, 0o600, 0o664)
+_CONTENTS = (b"a = 1\n" * 40, b"a = 1\r\n" * 30, b"\xef\xbb\xbfa = 'caf\xc3\xa9'", b"a = 1")
+
+
+def make_workspace(folder: Path, files: int) -> list[Change]:
+    """Files of several modes, line ends and encodings, with links beside; and what to change."""
+    changes = []
+    for number in range(files):
+        path = folder / f"package{number % 5}" / f"file{number}.py"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        before = _CONTENTS[number % 4]
+        path.write_bytes(before)
+        path.chmod(_MODES[number // 2 % 4])
+        changes.append(Change(str(path.relative_to(folder)), before, before.replace(b"a", b"beta")))
+    (folder / "package0" / "link.py").symlink_to("file0.py")
+    (folder / "dangling").symlink_to("nowhere")
+    return changes
+
+
+def fingerprint(folder: Path) -> dict[str, tuple[int, str]]:
+    """Mode and SHA-256 of everything in a folder; a link's target in its place."""
+    found = {}
+    for path in sorted(folder.rglob("*")):
+        data = os.fsencode(path.readlink()) if path.is_symlink() else b""
+        if not path.is_symlink() and path.is_file():
+            data = path.read_bytes()
+        mode = stat.S_IMODE(path.lstat().st_mode)
+        found[str(path.relative_to(folder))] = (mode, hashlib.sha256(data).hexdigest())
+    return found
+
+
+class Moment:
+    """Kills its own process at one of the events that come before the system is asked for
+    something; `count` of them have come."""
+
+    def __init__(self, at: int | None = None) -> None:
+        self.at = at
+        self.count = 0
+
+    def __call__(self, event: str, arguments: tuple[object, ...]) -> None:
+        if event in ("open", "os.rename", "os.remove", "os.mkdir", "os.chmod", "os.rmdir"):
+            self.count += 1
+            if self.count == self.at:
+                os.kill(os.getpid(), signal.SIGKILL)
+
+
+def killed(work: str, folder: Path, state: Path, changes: list[Change], moment: object) -> bool:
+    """Do `work` in a fork until `moment` (an event's number, or seconds); whether it was killed."""
+    child = os.fork()
+    if child == 0:
+        if isinstance(moment, int):
+            sys.addaudithook(Moment(moment))
+        with Root(folder) as root:
+            journal = Journal(state, root)
+            if work == "apply":
+                journal.apply("a to beta", changes)
+            elif work == "undo":
+                journal.undo()
+            else:
+                journal.redo()
+        os._exit(0)
+    if isinstance(moment, float):
+        time.sleep(moment)
+        os.kill(child, signal.SIGKILL)
+    _, status = os.waitpid(child, 0)
+    return os.WIFSIGNALED(status)
+
+
+def count_events(folder: Path, state: Path, changes: list[Change]) -> int:
+    """How many moments an `apply` has."""
+    read, write = os.pipe()
+    child = os.fork()
+    if child == 0:
+        moment = Moment()
+        sys.addaudithook(moment)
+        with Root(folder) as root:
+            Journal(state, root).apply("a to beta", changes)
+        os.write(write, str(moment.count).encode())
+        os._exit(0)
+    os.waitpid(child, 0)
+    return int(os.read(read, 20))
+
+
+def trials(count: int, base: Path, files: int, seed: int = 0) -> dict[str, int]:
+    """`kill_trials` that really were killed; `files_corrupted`: neither the old nor the new file,
+    or anything else in the workspace that is not as it was; `undo_mismatches`: the same after
+    `undo`, where everything must be old."""
+    rng = random.Random(seed)
+    made = base / "made"
+    changes = make_workspace(made, files)
+    folder, state = base / "w", base / "state"
+    old = fingerprint(made)
+    shutil.copytree(made, folder, symlinks=True)
+    began = time.monotonic()
+    events = count_events(folder, state, changes)
+    seconds = time.monotonic() - began
+    fresh = fingerprint(folder)
+    done = {"kill_trials": 0, "files_corrupted": 0, "undo_mismatches": 0, "events": events}
+    while done["kill_trials"] < count:
+        for path in (folder, state):
+            shutil.rmtree(path, ignore_errors=True)
+        shutil.copytree(made, folder, symlinks=True)
+        by_clock = rng.random() < 0.25
+        moment: object = rng.uniform(0, seconds) if by_clock else rng.randrange(1, events + 1)
+        work = rng.choice(("apply", "apply", "undo", "redo"))
+        if work != "apply":
+            with Root(folder) as root:
+                Journal(state, root).apply("a to beta", changes)
+                if work == "redo":
+                    Journal(state, root).undo()
+        done["kill_trials"] += killed(work, folder, state, changes, moment)
+        done["files_corrupted"] += _strange(fingerprint(folder), old, fresh)
+        with Root(folder) as root:
+            journal = Journal(state, root)
+            recorded = [entry for entry in journal.entries() if entry.progress.state != "undone"]
+            if recorded and rng.random() < 0.5 and recorded[0].interrupted:
+                journal.redo()
+                done["undo_mismatches"] += fingerprint(folder) != fresh
+            if recorded:
+                journal.undo()
+        done["undo_mismatches"] += fingerprint(folder) != old
+    return done
+
+
+def _strange(
+    found: dict[str, tuple[int, str]],
+    old: dict[str, tuple[int, str]],
+    fresh: dict[str, tuple[int, str]],
+) -> int:
+    """Files that are neither old nor new. What a killed write left beside them is removed by the
+    next `undo` or `redo`, and counts as a mismatch if it is not."""
+    kept = {path: facts for path, facts in found.items() if ".pillion-" not in path}
+    missing = old.keys() - kept.keys()
+    return len(missing) + sum(
+        facts not in (old.get(path), fresh.get(path)) for path, facts in kept.items()
+    )
+
+
+if __name__ == "__main__":
+    print(json.dumps(trials(int(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3]))))
