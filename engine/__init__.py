@@ -33,6 +33,7 @@ from engine.messages import (
     InstalledModel,
     ModelInfo,
     ParityCase,
+    PeerWeights,
     Prefilling,
     Priority,
     RenderedPrompt,
@@ -54,6 +55,7 @@ from engine.prefix_cache.messages import (
     Segment,
 )
 from engine.replay.simulated import Simulated, SimulatedFigures
+from engine.text import instructions
 
 if TYPE_CHECKING:
     from engine.replay.trace import Trace
@@ -94,6 +96,7 @@ __all__ = [
     "NotReady",
     "Overloaded",
     "ParityCase",
+    "PeerWeights",
     "PillionError",
     "Prefilling",
     "Priority",
@@ -117,8 +120,10 @@ __all__ = [
     "engine_client",
     "error_of",
     "installed_models",
+    "instructions",
     "known_drafters",
     "parity_command",
+    "peer_weights_command",
     "pull_model",
     "random_drafter",
     "simulate_surplus",
@@ -145,6 +150,12 @@ def parity_command(rounds: int) -> list[str]:
     """How to start the process that compares the drafters with the official ones; it prints a
     JSON `ParityCase` a line."""
     return [sys.executable, "-P", "-m", "engine.targets.parity", str(rounds)]
+
+
+def peer_weights_command() -> list[str]:
+    """How to start the process that lays SmolLM2 out for other implementations; it prints a JSON
+    `PeerWeights`."""
+    return [sys.executable, "-P", "-m", "engine.loading.peer_weights"]
 
 
 def simulate_surplus(curve: CostCurve | None = None) -> Iterator[Simulated]:

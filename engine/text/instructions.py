@@ -8,13 +8,33 @@ import re
 # reply is the whole of the changed code in a fence, and nothing else.
 CHANGE = "{instruction}\n```{language}\n{code}\n```"
 REPLY = "```{language}\n{code}\n```"
+# For code that is too long to be written again: only what changes. No file is named.
+BLOCKS = """{instruction}
+{fence}{language}
+{code}
+{fence}
+Answer only with blocks of this form, each with a few whole lines that occur once in the code:
+<<<<<<< SEARCH
+lines of the code
+=======
+lines in their place
+>>>>>>> REPLACE"""
 RENAME = "Rename `{old}` to `{new}` in this code:"
 FENCED = re.compile(r"```[^\n`]*\n(.*?)\n?```", re.DOTALL)
 
 
-def change(instruction: str, code: str, language: str = "python") -> str:
-    """The user's message that asks for `code` (whole lines) to be changed."""
-    return CHANGE.format(instruction=instruction, code=code.rstrip("\n"), language=language)
+def change(instruction: str, code: str, language: str = "python", fence: str = "```") -> str:
+    """The user's message that asks for `code` (whole lines) to be changed. fence: three backticks,
+    or more where the code has as many."""
+    form = CHANGE.replace("```", fence)
+    return form.format(instruction=instruction, code=code.rstrip("\n"), language=language)
+
+
+def change_by_blocks(instruction: str, code: str, language: str, fence: str = "```") -> str:
+    """The same for a long `code`, whose changes alone are to be written."""
+    return BLOCKS.format(
+        instruction=instruction, code=code.rstrip("\n"), language=language, fence=fence
+    )
 
 
 def reply(code: str, language: str = "python") -> str:
