@@ -21,7 +21,7 @@ import msgspec
 from msgspec import Struct
 
 from engine import PillionError, RequestError
-from sidecar.edits.root import Refused, Root, sha256
+from sidecar.edits.writable_root import Refused, WritableRoot, sha256
 
 State = Literal["applying", "applied", "undoing", "undone"]
 
@@ -111,7 +111,7 @@ class Journal:
     def __init__(
         self,
         state: Path,
-        root: Root,
+        root: WritableRoot,
         *,
         kept: int = 50,
         step: Callable[[Outcome], None] = lambda _outcome: None,

@@ -6,7 +6,7 @@ import codecs
 from collections import Counter
 from dataclasses import dataclass, replace
 
-from sidecar.edits.root import Refused
+from sidecar.edits.writable_root import Refused
 from sidecar.workspace.positions import split_lines, without_end
 
 # A UTF-32 mark begins with a UTF-16 one.

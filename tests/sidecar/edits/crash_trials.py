@@ -1,6 +1,6 @@
 """Kill a process that writes to a workspace, at random moments, and look at what it left.
 
-Run as a program: ``python crash_trials.py TRIALS FOLDER FILES``; it prints its figures as JSON. Every
+Run as a program: ``python crash_trials.py TRIALS FOLDER FILES``; prints its figures as JSON. Every
 trial is a fork that applies, or takes back, a change set and gets SIGKILL at one of the moments
 where it touches the file system, which an audit hook counts, or by the clock.
 """
@@ -19,7 +19,7 @@ import time
 from pathlib import Path
 
 from sidecar.edits.journal import Change, Journal
-from sidecar.edits.root import Root
+from sidecar.edits.writable_root import WritableRoot
 
 _MODES = (0o644, 0o755, 0o600, 0o664)
 _CONTENTS = (b"a = 1\n" * 40, b"a = 1\r\n" * 30, b"\xef\xbb\xbfa = 'caf\xc3\xa9'", b"a = 1")
@@ -73,7 +73,7 @@ def killed(work: str, folder: Path, state: Path, changes: list[Change], moment: 
     if child == 0:
         if isinstance(moment, int):
             sys.addaudithook(Moment(moment))
-        with Root(folder) as root:
+        with WritableRoot(folder) as root:
             journal = Journal(state, root)
             if work == "apply":
                 journal.apply("a to beta", changes)
@@ -96,7 +96,7 @@ def count_events(folder: Path, state: Path, changes: list[Change]) -> int:
     if child == 0:
         moment = Moment()
         sys.addaudithook(moment)
-        with Root(folder) as root:
+        with WritableRoot(folder) as root:
             Journal(state, root).apply("a to beta", changes)
         os.write(write, str(moment.count).encode())
         os._exit(0)
@@ -127,13 +127,13 @@ def trials(count: int, base: Path, files: int, seed: int = 0) -> dict[str, int]:
         moment: object = rng.uniform(0, seconds) if by_clock else rng.randrange(1, events + 1)
         work = rng.choice(("apply", "apply", "undo", "redo"))
         if work != "apply":
-            with Root(folder) as root:
+            with WritableRoot(folder) as root:
                 Journal(state, root).apply("a to beta", changes)
                 if work == "redo":
                     Journal(state, root).undo()
         done["kill_trials"] += killed(work, folder, state, changes, moment)
         done["files_corrupted"] += _strange(fingerprint(folder), old, fresh)
-        with Root(folder) as root:
+        with WritableRoot(folder) as root:
             journal = Journal(state, root)
             recorded = [entry for entry in journal.entries() if entry.progress.state != "undone"]
             if recorded and rng.random() < 0.5 and recorded[0].interrupted:

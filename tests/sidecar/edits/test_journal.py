@@ -9,7 +9,7 @@ import pytest
 
 from engine import RequestError
 from sidecar.edits.journal import Change, Interrupted, Journal, JournalError, Outcome
-from sidecar.edits.root import Root
+from sidecar.edits.writable_root import WritableRoot
 
 
 @pytest.fixture
@@ -18,7 +18,7 @@ def root(tmp_path):
     folder.mkdir()
     for name in "abc":
         (folder / f"{name}.py").write_bytes(b"old " + name.encode())
-    with Root(folder) as opened:
+    with WritableRoot(folder) as opened:
         yield opened
 
 

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sidecar.edits.root import Refused
 from sidecar.edits.text_file import TextFile, line_end
+from sidecar.edits.writable_root import Refused
 
 
 @given(st.binary(max_size=64) | st.text(max_size=32).map(str.encode))

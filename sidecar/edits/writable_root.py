@@ -60,7 +60,7 @@ def checked(path: str) -> tuple[str, ...]:
     return parts
 
 
-class Root:
+class WritableRoot:
     """The folder at `path`, which is opened once: renaming it meanwhile leads nowhere else.
     Use as a context manager."""
 
@@ -71,7 +71,7 @@ class Root:
         except OSError as error:
             raise RequestError(f"{path}: {error.strerror}", field="root") from None
 
-    def __enter__(self) -> Root:
+    def __enter__(self) -> WritableRoot:
         return self
 
     def __exit__(self, *_: object) -> None:

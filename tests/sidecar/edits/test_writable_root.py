@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engine import RequestError
-from sidecar.edits.root import Refused, Root, sha256
+from sidecar.edits.writable_root import Refused, WritableRoot, sha256
 
 OUTSIDE = b"not yours\n"
 
@@ -46,7 +46,7 @@ def write(root, path, data=b"y = 2\n", expected=b"x = 1\n"):
 def test_a_file_is_replaced_and_keeps_its_mode(workspace):
     file = workspace / "a" / "b" / "c.py"
     file.chmod(0o754)
-    with Root(workspace) as root:
+    with WritableRoot(workspace) as root:
         assert root.read("a/b/c.py").data == b"x = 1\n"
         write(root, "a/b/c.py")
         root.flush(["a/b/c.py"])
@@ -73,7 +73,7 @@ def test_whatever_the_path_nothing_outside_changes(tmp_path_factory, path):
     (folder / "a" / "link.py").symlink_to("../../c.py")
     (folder / "inner.py").symlink_to("a/b/c.py")
     before = snapshot(base)
-    with Root(folder) as root:
+    with WritableRoot(folder) as root:
         try:
             write(root, path)
         except Refused:
@@ -105,14 +105,14 @@ def test_whatever_the_path_nothing_outside_changes(tmp_path_factory, path):
     ],
 )
 def test_refusals_say_why(workspace, path, reason):
-    with Root(workspace) as root:
+    with WritableRoot(workspace) as root:
         for use in (root.read, root.check_writable, lambda path: write(root, path)):
             with pytest.raises(Refused, match=reason):
                 use(path)
 
 
 def test_a_folder_that_becomes_a_link_leads_nowhere(workspace):
-    with Root(workspace) as root:
+    with WritableRoot(workspace) as root:
         root.read("a/b/c.py")
         (workspace / "a").rename(workspace / "moved")
         (workspace / "a").symlink_to("../outside")
@@ -123,14 +123,14 @@ def test_a_folder_that_becomes_a_link_leads_nowhere(workspace):
 
 
 def test_a_root_that_is_renamed_stays_the_same_folder(workspace):
-    with Root(workspace) as root:
+    with WritableRoot(workspace) as root:
         workspace.rename(workspace.with_name("elsewhere"))
         write(root, "a/b/c.py")
     assert (workspace.with_name("elsewhere") / "a/b/c.py").read_bytes() == b"y = 2\n"
 
 
 def test_another_content_is_not_overwritten(workspace):
-    with Root(workspace) as root, pytest.raises(Refused, match="changed meanwhile"):
+    with WritableRoot(workspace) as root, pytest.raises(Refused, match="changed meanwhile"):
         write(root, "a/b/c.py", expected=b"x = 0\n")
     assert (workspace / "a/b/c.py").read_bytes() == b"x = 1\n"
 
@@ -144,7 +144,7 @@ def test_a_write_between_the_look_and_the_rename_is_not_overwritten(workspace, m
         file.write_bytes(b"x = 3\n")
 
     monkeypatch.setattr(os, "fsync", write_meanwhile)
-    with Root(workspace) as root, pytest.raises(Refused, match="changed meanwhile"):
+    with WritableRoot(workspace) as root, pytest.raises(Refused, match="changed meanwhile"):
         write(root, "a/b/c.py")
     assert file.read_bytes() == b"x = 3\n"
     assert [path.name for path in file.parent.iterdir()] == ["c.py"]
@@ -167,7 +167,7 @@ def test_files_that_renaming_over_would_not_leave_as_they_were(workspace):
         "pipe.py": "no regular file",
         "socket.py": "no regular file",
     }
-    with Root(workspace) as root:
+    with WritableRoot(workspace) as root:
         for path, reason in reasons.items():
             with pytest.raises(Refused, match=reason):
                 write(root, path)
@@ -179,7 +179,7 @@ def test_a_submodule_and_a_worktree_are_other_repositories(workspace):
         (workspace / name / ".git").write_text("gitdir: elsewhere\n")
         (workspace / name / "c.py").write_bytes(b"x = 1\n")
     (workspace / ".git").mkdir()
-    with Root(workspace) as root:
+    with WritableRoot(workspace) as root:
         with pytest.raises(Refused, match="another repository, libs/module"):
             write(root, "libs/module/c.py")
         with pytest.raises(Refused, match="another repository, tree"):
@@ -190,10 +190,13 @@ def test_a_submodule_and_a_worktree_are_other_repositories(workspace):
 def test_a_large_file_is_not_read(workspace):
     with (workspace / "large.py").open("wb") as file:
         file.truncate(50 << 20)
-    with Root(workspace) as root, pytest.raises(Refused, match="has 52428800 bytes; at most 1000"):
+    with (
+        WritableRoot(workspace) as root,
+        pytest.raises(Refused, match="has 52428800 bytes; at most 1000"),
+    ):
         root.read("large.py", most=1000)
 
 
 def test_a_root_that_is_no_folder(tmp_path):
     with pytest.raises(RequestError, match="No such file"):
-        Root(tmp_path / "none")
+        WritableRoot(tmp_path / "none")

@@ -1,0 +1,43 @@
+"""Whether an edited file is what was asked for, as far as that can be told without running it."""
+
+from __future__ import annotations
+
+from sidecar.edits.hunks import hunks
+from sidecar.edits.reply import strange_characters
+from sidecar.edits.syntax import Syntax
+from sidecar.edits.writable_root import Refused
+from sidecar.workspace.positions import split_lines
+
+MOST_CHANGED = 0.5
+"""Of a region's characters, taken away or written: an edit leaves more than that alone."""
+
+
+def check_region(before: str, after: str, most: float = MOST_CHANGED) -> None:
+    """Raise Refused where a region was not edited but replaced, or got what nobody sees."""
+    share = changed_characters(before, after)
+    if share > most:
+        raise Refused(f"the answer changes {share:.0%} of the code; at most {most:.0%} are taken")
+    if strange := strange_characters(before, after):
+        raise Refused(f"the answer has invisible characters: {strange}")
+
+
+def check_syntax(before: str, after: str, language: str) -> None:
+    """Raise Refused where a file that parsed does not any more."""
+    if Syntax(before, language).error_line() is not None:
+        return
+    line = Syntax(after, language).error_line()
+    if line is not None:
+        raise Refused(f"the result does not parse as {language} (line {line + 1})")
+
+
+def changed_characters(before: str, after: str) -> float:
+    """Characters that are gone or new, of all characters of both texts: 0 to 1."""
+    lines = split_lines(before)
+    starts = [0]
+    for line in lines:
+        starts.append(starts[-1] + len(line))
+    changed = 0
+    for hunk in hunks(before, after):
+        gone = starts[hunk.end_line] + hunk.end_column - starts[hunk.line] - hunk.column
+        changed += gone + len(hunk.text)
+    return changed / max(len(before) + len(after), 1)
