@@ -60,6 +60,19 @@ class ChatConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     reasoning: str | None = None
 
 
+class EditConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Edits and refactors. rewrite_lines: a region of at most that many lines is written again, a
+    longer one changed by search and replace blocks. region_lines: around a place that a refactor
+    found. in_flight: files at once. max_file_bytes: larger ones are left alone. history: change
+    sets that can be undone."""
+
+    rewrite_lines: int = 120
+    region_lines: int = 40
+    in_flight: int = 2
+    max_file_bytes: int = 1 << 20
+    history: int = 50
+
+
 class Config(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     daemon: DaemonConfig = DaemonConfig()
     http: HttpConfig = HttpConfig()
@@ -67,6 +80,7 @@ class Config(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     cache: CacheOptions = CacheOptions()
     completion: CompletionConfig = CompletionConfig()
     chat: ChatConfig = ChatConfig()
+    edit: EditConfig = EditConfig()
 
 
 class ConfigError(RequestError):
@@ -309,5 +323,10 @@ _RULES: list[_Rule] = [
     _within("chat.temperature", 0, 100),
     ("chat.top_p", "above 0 and at most 1", lambda value: 0 < value <= 1),
     _at_least("chat.top_k", 0),
+    _at_least("edit.rewrite_lines", 1),
+    _at_least("edit.region_lines", 1),
+    _at_least("edit.in_flight", 1),
+    _at_least("edit.max_file_bytes", 1),
+    _at_least("edit.history", 1),
     ("chat.reasoning", "off, on, or a level of the model's template", bool),
 ]

@@ -1,0 +1,202 @@
+"""Change code as told: what `pillion edit`, `pillion/edit` and code actions ask for.
+
+The prompt is the instruction and then the code, so that many edits with one instruction share the
+beginning of their prompts. The code in the prompt is what the copy drafter predicts the answer
+from: most of an edit is its input.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from msgspec import Struct
+
+from engine import (
+    Chunk,
+    EngineClient,
+    Failed,
+    Finished,
+    GenerateRequest,
+    Priority,
+    RequestError,
+    error_of,
+    instructions,
+)
+from sidecar.config import EditConfig
+from sidecar.edits.hunks import Hunk, hunks, rewritten
+from sidecar.edits.indentation import with_margin, without_margin
+from sidecar.edits.reply import fence_for, has_markers, replaced_blocks, rewritten_region
+from sidecar.edits.text_file import with_newlines
+from sidecar.edits.validation import check_region
+from sidecar.edits.writable_root import Refused
+from sidecar.jobs.chat import reasoning_variables
+from sidecar.workspace.positions import split_lines
+
+Form = Literal["rewrite", "blocks"]
+# Of a prompt beside its code and instruction, and of an answer beside the code.
+_AROUND_CODE = 64
+_FEWEST_ANSWER_TOKENS = 32
+
+
+class EditRequest(Struct, frozen=True, kw_only=True):
+    """text: the whole document, with its own line ends. first, last: lines from 0, `last` is the
+    one behind; None is the end. language: as a fence names it. most_changed: see
+    `check_region`. shared: where the prompts of several edits part, see `shared_prefix`."""
+
+    text: str
+    instruction: str
+    first: int = 0
+    last: int | None = None
+    language: str = ""
+    most_changed: float = 1.0
+    draft: bool = True
+    drafters: tuple[str, ...] = ()
+    priority: Priority = Priority.INTERACTIVE
+    session: str | None = None
+    shared: int = 0
+
+
+class Edit(Struct, frozen=True, kw_only=True):
+    """text: the whole document after the edit. hunks: what changed in it. first, last: the lines
+    that were asked about. finished: the engine's account."""
+
+    text: str
+    hunks: tuple[Hunk, ...]
+    first: int
+    last: int
+    form: Form
+    finished: Finished
+
+
+class Region(Struct, frozen=True):
+    r"""Whole lines of a document: `code` has ``\n`` and no margin, `before` and `after` are the
+    rest of the document."""
+
+    first: int
+    last: int
+    before: str
+    own: str
+    after: str
+    margin: str
+    code: str
+
+    def with_code(self, code: str) -> str:
+        """The document with other code in the place of this."""
+        return self.before + rewritten(self.own, with_margin(self.margin, code)) + self.after
+
+
+def region_of(text: str, first: int = 0, last: int | None = None) -> Region:
+    """Lines `first` up to `last` without the blank ones at both ends. Raises RequestError where
+    nothing is left."""
+    lines = split_lines(text)
+    last = len(lines) if last is None else min(last, len(lines))
+    while first < last and not lines[first].strip():
+        first += 1
+    while last > first and not lines[last - 1].strip():
+        last -= 1
+    if not first < last:
+        raise RequestError("there is no code in these lines", field="range")
+    before, own = "".join(lines[:first]), "".join(lines[first:last])
+    margin, code = without_margin(with_newlines(own).removesuffix("\n"))
+    return Region(first, last, before, own, "".join(lines[last:]), margin, code)
+
+
+async def edit(engine: EngineClient, config: EditConfig, request: EditRequest) -> Edit:
+    """Raises Refused where the answer cannot be taken, RequestError, NotReady, EngineError.
+    Cancelling the task cancels the engine's work."""
+    if not request.instruction.strip():
+        raise RequestError("the instruction is empty", field="instruction")
+    region = region_of(request.text, request.first, request.last)
+    form = await _form(engine, config, region.code)
+    fence = fence_for(region.code)
+    prompt = await engine.chat(
+        [{"role": "user", "content": _asked(request, region.code, form, fence)}],
+        template=reasoning_variables("off"),
+    )
+    limit = _limit(engine, len(prompt.tokens))
+    shared = (request.shared,) if 0 < request.shared < len(prompt.tokens) else ()
+    generate = GenerateRequest(
+        id=engine.new_id("edit"),
+        prompt=prompt.tokens,
+        max_tokens=limit,
+        stop_token_ids=prompt.stop_token_ids,
+        must_start_with=prompt.must_start_with,
+        boundaries=(*shared, *(end for end in prompt.boundaries if end not in shared)),
+        draft=request.draft,
+        drafters=request.drafters,
+        priority=request.priority,
+        session=request.session,
+    )
+    reply, finished = await _reply(engine, generate)
+    if finished.finish_reason == "length":
+        raise Refused(f"the answer does not end within {limit} tokens")
+    if form == "rewrite":
+        code = rewritten_region(reply, fence)
+    else:
+        code = replaced_blocks(region.code + "\n", reply).removesuffix("\n")
+    check_region(region.code, code, request.most_changed)
+    text = region.with_code(code)
+    return Edit(
+        text=text,
+        hunks=hunks(request.text, text),
+        first=region.first,
+        last=region.last,
+        form=form,
+        finished=finished,
+    )
+
+
+async def shared_prefix(engine: EngineClient, instruction: str, language: str) -> int:
+    """How many tokens the prompts of all edits with one instruction begin with alike: a length
+    at which the cache should keep its state."""
+    prompts = [
+        await engine.chat(
+            [{"role": "user", "content": instructions.change(instruction, code, language)}],
+            template=reasoning_variables("off"),
+        )
+        for code in ("a", "(b")
+    ]
+    pairs = zip(prompts[0].tokens, prompts[1].tokens, strict=False)
+    return next((at for at, (one, other) in enumerate(pairs) if one != other), 0)
+
+
+async def _form(engine: EngineClient, config: EditConfig, code: str) -> Form:
+    """Whole regions are rewritten as long as they are short and the answer has room."""
+    lines = code.count("\n") + 1
+    model = engine.status().model
+    tokens = len(await engine.encode(code)) if model is not None else 0
+    fits = model is None or 2 * tokens + _AROUND_CODE < model.context
+    if fits and (lines <= config.rewrite_lines or has_markers(code)):
+        return "rewrite"
+    if has_markers(code):
+        raise Refused("is too long for the model and has lines like those of a merge conflict")
+    return "blocks"
+
+
+def _asked(request: EditRequest, code: str, form: Form, fence: str) -> str:
+    instruction = request.instruction.strip()
+    if form == "rewrite":
+        return instructions.change(instruction, code, request.language, fence)
+    return instructions.change_by_blocks(instruction, code, request.language, fence)
+
+
+def _limit(engine: EngineClient, prompt_tokens: int) -> int:
+    """Tokens of the answer. The prompt has the code in it, so twice that is room for any edit."""
+    model = engine.status().model
+    context = model.context if model is not None else 2 * prompt_tokens
+    if context - prompt_tokens < _FEWEST_ANSWER_TOKENS:
+        raise Refused(f"is too long: its prompt has {prompt_tokens} tokens of {context}")
+    return min(context - prompt_tokens, 2 * prompt_tokens + 4 * _AROUND_CODE)
+
+
+async def _reply(engine: EngineClient, generate: GenerateRequest) -> tuple[str, Finished]:
+    text = ""
+    async with engine.generate(generate) as reply:
+        async for event in reply:
+            if isinstance(event, Chunk):
+                text += event.text
+            elif isinstance(event, Failed):
+                raise error_of(event)
+            elif isinstance(event, Finished):
+                return generate.must_start_with + text, event
+    raise AssertionError("a reply ends with Finished or Failed")
