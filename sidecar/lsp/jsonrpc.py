@@ -52,9 +52,11 @@ class Notification(Struct, frozen=True):
 
 
 class Response(Struct, frozen=True):
-    """An answer to a request of ours."""
+    """An answer to a request of ours. error: its message; None where there is a result."""
 
     id: Id | None
+    result: Any = None
+    error: str | None = None
 
 
 def parse(body: bytes) -> Request | Notification | Response:
@@ -70,7 +72,7 @@ def parse(body: bytes) -> Request | Notification | Response:
         raise RpcError(INVALID_REQUEST, 'jsonrpc must be "2.0"', request_id=answer_to)
     if "method" not in message:
         if "result" in message or "error" in message:
-            return Response(answer_to)
+            return Response(answer_to, message.get("result"), _error_of(message.get("error")))
         raise RpcError(INVALID_REQUEST, "method is missing", request_id=answer_to)
     method, params = message["method"], message.get("params")
     if not isinstance(method, str):
@@ -127,6 +129,12 @@ def _refuse_constant(name: str) -> None:
     raise ValueError(f"{name} is not a JSON number")
 
 
+def _error_of(error: Any) -> str | None:
+    if error is None:
+        return None
+    return str(error.get("message")) if isinstance(error, dict) else str(error)
+
+
 def _is_id(value: Any) -> bool:
     return isinstance(value, int | str) and not isinstance(value, bool)
 
@@ -167,3 +175,9 @@ def error_message(error: RpcError, request_id: Id | None = None) -> bytes:
 
 def notification_message(method: str, params: Any) -> bytes:
     return msgspec.json.encode({"jsonrpc": "2.0", "method": method, "params": params})
+
+
+def request_message(request_id: Id, method: str, params: Any) -> bytes:
+    return msgspec.json.encode(
+        {"jsonrpc": "2.0", "id": request_id, "method": method, "params": params}
+    )

@@ -13,6 +13,14 @@ from sidecar.lsp.session import OpenRequest, Phase, Session
 from sidecar.metrics import version
 from sidecar.workspace.positions import Encoding
 
+METHODS = (
+    "pillion/complete",
+    "pillion/edit",
+    "pillion/refactor",
+    "pillion/status",
+    "pillion/shutdown",
+)
+COMMANDS = ("pillion.edit", "pillion.refactor")
 _ENCODINGS: tuple[Encoding, ...] = ("utf-8", "utf-16", "utf-32")
 
 
@@ -32,9 +40,14 @@ def initialize(
                 open_close=True, change=types.TextDocumentSyncKind.Incremental
             ),
             inline_completion_provider=types.InlineCompletionOptions(),
-            experimental={
-                "pillion": {"methods": ["pillion/complete", "pillion/status", "pillion/shutdown"]}
-            },
+            code_action_provider=types.CodeActionOptions(
+                code_action_kinds=[types.CodeActionKind.RefactorRewrite],
+                resolve_provider=True,
+            ),
+            execute_command_provider=types.ExecuteCommandOptions(
+                commands=list(COMMANDS), work_done_progress=True
+            ),
+            experimental={"pillion": {"methods": list(METHODS)}},
         ),
         server_info=types.ServerInfo(name="pillion", version=version()),
     )

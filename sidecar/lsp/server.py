@@ -17,7 +17,10 @@ from typing import Any, NamedTuple
 from lsprotocol import types
 
 from engine import NotReady, Overloaded, PillionError, RequestError
+from sidecar.edits.writable_root import Refused
 from sidecar.lsp import documents, lifecycle, params
+from sidecar.lsp.code_action import CodeActionParams, ResolveParams, code_action, resolve
+from sidecar.lsp.execute_command import ExecuteCommandParams, execute_command
 from sidecar.lsp.framing import FrameReader, FramingError
 from sidecar.lsp.inline_completion import inline_completion
 from sidecar.lsp.jsonrpc import (
@@ -37,6 +40,8 @@ from sidecar.lsp.jsonrpc import (
 from sidecar.lsp.outbox import Outbox
 from sidecar.lsp.params import NoParams, read_params
 from sidecar.lsp.pillion_complete import CompleteParams, pillion_complete
+from sidecar.lsp.pillion_edit import EditParams, pillion_edit
+from sidecar.lsp.pillion_refactor import RefactorParams, pillion_refactor
 from sidecar.lsp.pillion_shutdown import pillion_shutdown
 from sidecar.lsp.pillion_status import pillion_status
 from sidecar.lsp.session import OpenRequest, Phase, Session
@@ -59,7 +64,12 @@ REQUESTS = {
     types.INITIALIZE: Method(params.InitializeParams, lifecycle.initialize),
     types.SHUTDOWN: Method(NoParams, lifecycle.shutdown),
     types.TEXT_DOCUMENT_INLINE_COMPLETION: Method(params.InlineCompletionParams, inline_completion),
+    types.TEXT_DOCUMENT_CODE_ACTION: Method(CodeActionParams, code_action),
+    types.CODE_ACTION_RESOLVE: Method(ResolveParams, resolve),
+    types.WORKSPACE_EXECUTE_COMMAND: Method(ExecuteCommandParams, execute_command),
     "pillion/complete": Method(CompleteParams, pillion_complete),
+    "pillion/edit": Method(EditParams, pillion_edit),
+    "pillion/refactor": Method(RefactorParams, pillion_refactor),
     "pillion/status": Method(NoParams, pillion_status),
     "pillion/shutdown": Method(NoParams, pillion_shutdown),
 }
@@ -124,6 +134,7 @@ class Connection:
         """Cancel what is open and wait until it has let go of the engine."""
         for request in list(self._session.open.values()):
             request.cancel()
+        self._session.close()
         if self._tasks:
             await asyncio.wait(self._tasks)
 
@@ -134,7 +145,7 @@ class Connection:
         elif isinstance(message, Notification):
             self._notification(message)
         else:
-            log.debug("an answer to request %r, which was never sent", message.id)
+            self._session.receive(message)
 
     def _request(self, message: Request) -> None:
         if message.id in self._session.open:
@@ -203,6 +214,8 @@ class Connection:
         match error:
             case RpcError():
                 return error
+            case Refused():
+                return RpcError(REQUEST_FAILED, error.message, data={"code": error.code})
             case NotReady():
                 progress = self._services.engine.status().progress
                 data: dict[str, Any] = {"code": error.code, "progress": progress}

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import enum
+import itertools
 from pathlib import PurePath
+from typing import Any
 
 from cattrs import Converter
 from lsprotocol import types
@@ -13,10 +15,13 @@ from pygls.uris import to_fs_path
 
 from sidecar.lsp.jsonrpc import (
     REQUEST_CANCELLED,
+    REQUEST_FAILED,
     Id,
+    Response,
     RpcError,
     error_message,
     notification_message,
+    request_message,
     result_message,
 )
 from sidecar.lsp.outbox import Outbox
@@ -86,6 +91,8 @@ class Session:
         self.told_not_ready = False
         self._outbox = outbox
         self._current: dict[str, OpenRequest] = {}
+        self._asked: dict[Id, asyncio.Future[Any]] = {}
+        self._ids = itertools.count(1)
 
     def document(self, uri: str) -> Document:
         """The open document. Raises RpcError naming the field; nothing is read from disk."""
@@ -128,9 +135,40 @@ class Session:
                 del self._current[uri]
         self._outbox.send(body)
 
+    async def ask(self, method: str, params: object) -> Any:
+        """Send a request to the client and wait for its result. Raises RpcError where it answers
+        with an error, or goes away."""
+        request_id = f"pillion-{next(self._ids)}"
+        answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        self._asked[request_id] = answer
+        try:
+            self._outbox.send(request_message(request_id, method, _CONVERTER.unstructure(params)))
+            return await answer
+        finally:
+            del self._asked[request_id]
+
+    def receive(self, response: Response) -> None:
+        """Hand a client's answer to whoever asked; one to nothing is ignored."""
+        answer = self._asked.get(response.id) if response.id is not None else None
+        if answer is None or answer.done():
+            return
+        if response.error is not None:
+            answer.set_exception(RpcError(REQUEST_FAILED, f"the editor says: {response.error}"))
+        else:
+            answer.set_result(response.result)
+
+    def close(self) -> None:
+        """The client is gone: nobody answers any more."""
+        for answer in self._asked.values():
+            answer.cancel()
+
+    def plain(self, value: object) -> Any:
+        """An lsprotocol object as JSON types."""
+        return _CONVERTER.unstructure(value)
+
+    def notify(self, method: str, params: object) -> None:
+        self._outbox.send(notification_message(method, _CONVERTER.unstructure(params)))
+
     def log_to_client(self, kind: types.MessageType, message: str) -> None:
         """Put a line in the editor's log of this server."""
-        params = types.LogMessageParams(kind, message)
-        self._outbox.send(
-            notification_message(types.WINDOW_LOG_MESSAGE, _CONVERTER.unstructure(params))
-        )
+        self.notify(types.WINDOW_LOG_MESSAGE, types.LogMessageParams(kind, message))
