@@ -22,6 +22,7 @@ from engine.messages import (
     BaselineReply,
     BaselineRequest,
     Chunk,
+    ContextFile,
     EngineOptions,
     EngineStatus,
     Event,
@@ -74,6 +75,7 @@ __all__ = [
     "CacheUse",
     "Chunk",
     "Codec",
+    "ContextFile",
     "ContextLengthExceeded",
     "CostCurve",
     "Detokenizer",
@@ -127,6 +129,7 @@ __all__ = [
     "pull_model",
     "random_drafter",
     "simulate_surplus",
+    "simulated_timeline",
     "surplus_figures",
     "unpacked_wheel",
 ]
@@ -163,6 +166,13 @@ def simulate_surplus(curve: CostCurve | None = None) -> Iterator[Simulated]:
     from engine.replay.lab import simulate
 
     return simulate(None if curve is None else {"this machine": curve})
+
+
+def simulated_timeline() -> tuple[Span, ...]:
+    """The rounds of a reply with a tool call in it, on a base M4 in simulated time."""
+    from engine.replay.lab import timeline
+
+    return timeline()
 
 
 def surplus_figures(rows: Iterable[Simulated]) -> SimulatedFigures:

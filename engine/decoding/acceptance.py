@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 
 from msgspec import Struct
 
@@ -67,21 +66,28 @@ class Acceptance:
             means.append(mean)
         return means + [mean] * (drafts - len(means))
 
-    def committed(self, drafts: int) -> list[float]:
-        """Tokens that a round is expected to commit with 1, 2, ... `drafts` drafts."""
-        lost = _runs([LOST] * drafts)
-        usual = _runs(self.by_position(drafts))
-        return [u + self.doubt * (v - u) for u, v in zip(usual, lost, strict=True)]
-
-    def at_best(self, drafts: int) -> list[float]:
-        """The same in a text such as usual, and one standard deviation better than is known."""
-        tried = self._tried[:drafts] + [0.0] * (drafts - len(self._tried))
-        return _runs(
-            [
-                min(1.0, mean + math.sqrt(mean * (1 - mean) / (count + WEIGHT)))
-                for mean, count in zip(self.by_position(drafts), tried, strict=True)
-            ]
-        )
+    def forecast(self, drafts: int) -> tuple[list[float], list[float]]:
+        """Tokens that a round commits with 1, 2, ... `drafts` drafts: what is to be expected, and
+        in a text such as usual, one standard deviation better than is known."""
+        expected, hoped = [], []
+        known = len(self._tried)
+        mean, tried = FIRST, 0.0
+        usual = lost = best = sum_usual = sum_lost = sum_best = 1.0
+        for index in range(drafts):
+            if index < known:
+                tried = self._tried[index]
+                mean = (self._accepted[index] + WEIGHT * mean) / (tried + WEIGHT)
+            else:
+                tried = 0.0
+            usual *= mean
+            lost *= LOST
+            best *= min(1.0, mean + math.sqrt(mean * (1 - mean) / (tried + WEIGHT)))
+            sum_usual += usual
+            sum_lost += lost
+            sum_best += best
+            expected.append(sum_usual + self.doubt * (sum_lost - sum_usual))
+            hoped.append(sum_best)
+        return expected, hoped
 
     def observe(self, right: int, tried: int, start: int = 0, *, old: bool = False) -> None:
         """Of `tried` drafts from position `start` on, before which none was wrong, `right` were
@@ -118,13 +124,3 @@ class Acceptance:
             self._accepted[index] *= decay
             if index < start + right:
                 self._accepted[index] += weight
-
-
-def _runs(means: Sequence[float]) -> list[float]:
-    """1 + the expected length of the run of right drafts, for every number of drafts."""
-    expected, total, run = [], 1.0, 1.0
-    for mean in means:
-        run *= mean
-        total += run
-        expected.append(total)
-    return expected

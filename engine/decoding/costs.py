@@ -7,11 +7,14 @@ from engine.decoding.cost_curve import CostCurve
 # A round that takes this many times as long as predicted counts as no worse than that: the
 # machine did something else meanwhile.
 OUTLIER = 1.5
-# Shares of a surprise that are believed at once. A drafted round that is slow more likely means
-# that the machine has become slower than that the curve is wrong at its width.
-TARGET_DRIFT, DRAFTED_DRIFT, RESIDUAL = 0.2, 0.07, 0.03
-# What drafted rounds alone say about the drift is believed that far.
-UNCONFIRMED = 1.08
+# Shares of a surprise that are believed at once. While target-only rounds say how fast the machine
+# is, a drafted round that surprises says that the curve is wrong at its width; later it more
+# likely says that the machine has changed.
+TARGET_DRIFT, KNOWN, UNKNOWN = 0.2, (0.0, 0.06), (0.04, 0.02)
+# Drafted rounds for which the last target-only one is good.
+FRESH = 16
+# When drafted rounds alone have changed what is believed by so much, a target-only one is due.
+UNCONFIRMED = 1.12
 # A width's own correction counts once it is this much.
 NOTABLE = 1.02
 # A curve that is further off than this is better measured again.
@@ -29,21 +32,25 @@ class Costs:
 
     def __init__(self, curve: CostCurve) -> None:
         self.curve = curve
-        self.drift = self._confirmed = 1.0
+        self.drift = self._shift = 1.0
+        # Rounds since the last target-only one.
+        self._drafted = 0
         # Grows when costs change against each other.
         self.version = 0
         self._residuals: dict[str, list[float]] = {}
         self._learnt: dict[str, list[float]] = {}
         self._rows: dict[tuple[str, int], list[float]] = {}
+        self._prices: dict[tuple[str, int], tuple[int, list[float], list[float]]] = {}
 
     def renew(self, curve: CostCurve) -> None:
         """Go on with a curve that was measured just now."""
         self.curve = curve
-        self.drift = self._confirmed = 1.0
+        self.drift = self._shift = 1.0
         self.version += 1
         self._residuals.clear()
         self._learnt.clear()
         self._rows.clear()
+        self._prices.clear()
 
     @property
     def stale(self) -> bool:
@@ -51,8 +58,8 @@ class Costs:
 
     @property
     def unconfirmed(self) -> bool:
-        """Whether a target-only round is due, to see what it takes now."""
-        return not 1 / UNCONFIRMED < self.drift / self._confirmed < UNCONFIRMED
+        """Whether a target-only round is due, to tell a changed machine from a wrong curve."""
+        return not 1 / UNCONFIRMED < self._shift < UNCONFIRMED
 
     def target(self, context: int) -> float:
         """A target-only round."""
@@ -69,12 +76,9 @@ class Costs:
         drafts = min(drafts, len(row) - 1)
         return self.drift * row[drafts] * (self._residual(drafter)[drafts] if drafts else 1.0)
 
-    def proposals(self, drafter: str, most: int, context: int) -> list[float]:
-        """In units of a target-only round, proposals of 0, 1, 2, ... `most` drafts."""
-        target, row = self._row("", context)[0], self._row(drafter, context)
-        if not row:
-            return [0.0] * (most + 1)
-        return [0.0, *(row[min(n, len(row)) - 1] / target for n in range(1, most + 1))]
+    def proposals(self, drafter: str, context: int) -> list[float]:
+        """In units of a target-only round, proposals of 0, 1, 2, ... drafts."""
+        return self._relative(drafter, context)[0]
 
     def reading(self, drafter: str, behind: int, context: int) -> float:
         """In units of a target-only round, taking in what a drafter is behind. The few tokens of
@@ -82,25 +86,39 @@ class Costs:
         rows = max(0, behind - ROUND)
         return rows * self.curve.reading.get(drafter, 0.0) / self._row("", context)[0]
 
-    def rounds(self, drafter: str, most: int, context: int) -> list[float]:
-        """In units of a target-only round, rounds with 1, 2, ... `most` drafts, all verified."""
-        forward, applied = self._row("", context), self._residual(drafter)
-        proposals = self.proposals(drafter, most, context)
-        return [
-            proposals[drafts] + forward[drafts] / forward[0] * applied[drafts]
-            for drafts in range(1, min(most, len(forward) - 1) + 1)
-        ]
+    def rounds(self, drafter: str, context: int) -> list[float]:
+        """In units of a target-only round, rounds with 1, 2, ... drafts, all verified."""
+        return self._relative(drafter, context)[1]
+
+    def _relative(self, drafter: str, context: int) -> tuple[list[float], list[float]]:
+        key = (drafter, context // BUCKET)
+        known = self._prices.get(key)
+        if known is None or known[0] != self.version:
+            if len(self._prices) >= _MOST_BUCKETS:
+                self._prices.clear()
+            forward, row = self._row("", context), self._row(drafter, context)
+            target, residual = forward[0], self._residual(drafter)
+            most = len(forward) - 1
+            proposals = [0.0] * (most + 1)
+            if row:
+                proposals = [0.0, *(row[min(n, len(row)) - 1] / target for n in range(1, most + 1))]
+            rounds = [proposals[n] + forward[n] / target * residual[n] for n in range(1, most + 1)]
+            known = self._prices[key] = (self.version, proposals, rounds)
+        return known[1:]
 
     def observe(self, drafter: str, drafts: int, asked: int, context: int, seconds: float) -> None:
         """Learn from a round that verified `drafts` of the `asked` ones."""
         predicted = self.draft(drafter, asked, context) + self.verify(drafter, drafts, context)
         surprise = min(max(seconds / predicted, 1 / OUTLIER), OUTLIER)
         if drafts:
-            self._correct(drafter, drafts, surprise**RESIDUAL)
-            self.drift *= surprise**DRAFTED_DRIFT
+            drift, residual = KNOWN if self._drafted < FRESH else UNKNOWN
+            self._correct(drafter, drafts, surprise**residual)
+            self.drift *= surprise**drift
+            self._shift *= surprise ** (drift + residual)
+            self._drafted += 1
         else:
             self.drift *= surprise**TARGET_DRIFT
-            self._confirmed = self.drift
+            self._shift, self._drafted = 1.0, 0
 
     def _correct(self, drafter: str, drafts: int, factor: float) -> None:
         """What is learnt is applied once it makes a difference: plans are kept until then."""

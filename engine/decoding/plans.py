@@ -13,6 +13,8 @@ from engine.decoding.costs import BUCKET, Costs
 from engine.decoding.looks import Key
 
 _MOST_PLANS = 4096
+# A round must be this much better than target-only: choosing takes time, too.
+LEAST_GAIN = 1.01
 
 
 class Arm(NamedTuple):
@@ -26,15 +28,16 @@ class Arm(NamedTuple):
 class Plan(NamedTuple):
     """One drafter in one regime and length of context.
 
-    arms: those that commit more than target-only does (rate 1), the best first. hope: the best
-    rate that is possible as far as is known, with `reach` drafts. draft: cost of proposing 0, 1,
-    2, ... drafts.
+    arms: those that commit notably more than target-only does (rate 1), the best first. hope: the
+    best rate that is possible as far as is known, with `reach` drafts. most: drafts at most. draft:
+    cost of proposing 0, 1, 2, ... drafts.
     """
 
     arms: tuple[Arm, ...]
     hope: float
     reach: int
-    draft: tuple[float, ...]
+    most: int
+    draft: list[float]
 
 
 class Plans:
@@ -58,14 +61,20 @@ class Plans:
         return plan
 
     def _made(self, drafter: str, acceptance: Acceptance, most: int, context: int) -> Plan:
-        costs = self._costs.rounds(drafter, most, context)
-        expected = zip(acceptance.committed(most), costs, strict=False)
-        arms = [Arm(n / cost, cost, drafts) for drafts, (n, cost) in enumerate(expected, 1)]
-        best = zip(acceptance.at_best(most), costs, strict=False)
-        hopes = [n / cost for n, cost in best]
-        return Plan(
-            tuple(sorted((arm for arm in arms if arm.rate > 1), key=lambda arm: -arm.rate)),
-            max(hopes),
-            hopes.index(max(hopes)) + 1,
-            tuple(self._costs.proposals(drafter, most, context)),
-        )
+        costs = self._costs.rounds(drafter, context)
+        most = min(most, len(costs))
+        expected, hoped = acceptance.forecast(most)
+        arms, hope, reach = [], 0.0, 0
+        for index in range(most):
+            cost = costs[index]
+            rate = expected[index] / cost
+            if rate > LEAST_GAIN:
+                arms.append(Arm(rate, cost, index + 1))
+            if hoped[index] > hope * cost:
+                hope, reach = hoped[index] / cost, index + 1
+        arms.sort(key=_rate, reverse=True)
+        return Plan(tuple(arms), hope, reach, most, self._costs.proposals(drafter, context))
+
+
+def _rate(arm: Arm) -> float:
+    return arm.rate

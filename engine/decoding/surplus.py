@@ -26,6 +26,9 @@ from engine.drafters.drafter import Offer
 SHARE = 0.015
 # Target-only rounds' worth of gain that a reply may inherit from those before it.
 INHERITED = 4.0
+# Share of target-only time that may go into looks at drafters that do not pay, and how much of it
+# may be saved up. It is of all replies together: many are too short to pay for one of their own.
+CURIOSITY, SAVED_UP = 0.01, 3.0
 # A look that costs less than this share of a target-only round is always worth it.
 FREE = 0.005
 # Replies in a row that a drafter which does not pay need not read.
@@ -78,12 +81,13 @@ class Track:
 class SurplusController:
     """One for a loaded model; its replies share what is learnt.
 
-    account: what drafting has gained and may lose again, in target-only rounds.
+    account: what drafting has gained and may lose again; curiosity: what may go into looks. Both in
+    target-only rounds.
     """
 
     def __init__(self, costs: Costs, learnt: Mapping[Key, Learnt] | None = None) -> None:
         self.costs = costs
-        self.account = 0.0
+        self.account = self.curiosity = 0.0
         self._plans = Plans(costs)
         # Replies that a drafter did not read since the last that it did, and how many it may miss.
         self._unread = 0
@@ -170,11 +174,12 @@ class SurplusController:
         rate: float,
         spare: float,
     ) -> tuple[Offer, ...]:
-        """The proposals to make: what is verified, and looks as far as `spare` goes.
+        """The proposals to make: what is verified, and looks as far as `spare` goes; at drafters
+        that do not pay also only as far as curiosity does.
 
         rate: tokens for a target-only round's time that are expected of what is verified.
         """
-        asks = []
+        asks, curiosity = [], min(spare, self.curiosity)
         for offer, plan in plans:
             watch = track.watch(offer.drafter)
             watch.hopeful = plan.hope > rate
@@ -183,9 +188,10 @@ class SurplusController:
             more = plan.draft[asked] - plan.draft[used]
             if asked and not used:
                 more += self.costs.reading(offer.drafter, offer.behind, context)
-            if more > max(spare, 0.0):
+            if more > max(spare if used else curiosity, FREE):
                 asked, more = used, 0.0
             spare -= more
+            curiosity -= more
             if asked:
                 asks.append(offer._replace(drafts=asked))
         return tuple(asks)
@@ -221,22 +227,32 @@ class SurplusController:
             self._begin_look(track.watch(ask.drafter), key, proposal, used, right, run)
 
     def _pay(self, choice: Choice, drafts: int, committed: int) -> None:
-        costs, context, cost = self.costs, choice.context, 1.0
+        costs, context, cost, looks = self.costs, choice.context, 1.0, 0.0
         if drafts:
             cost = costs.verify(choice.drafter, drafts, context) / costs.target(context)
         for ask in choice.asks:
-            cost += costs.draft(ask.drafter, ask.drafts, context) / costs.target(context)
-            cost += costs.reading(ask.drafter, ask.behind, context)
+            asked = costs.draft(ask.drafter, ask.drafts, context) / costs.target(context)
+            asked += costs.reading(ask.drafter, ask.behind, context)
+            cost += asked
+            if ask.drafter != choice.drafter:
+                looks += asked
         self.account += (1 + SHARE) * committed - cost
+        self.curiosity = min(self.curiosity + CURIOSITY * committed - looks, SAVED_UP)
         self._drafted = self._drafted + 1 if drafts else 0
 
     def _time(self, choice: Choice, drafts: int, seconds: float) -> None:
-        """A round in which something was looked at says little about what it was for."""
-        if not choice.asks:
-            self.costs.observe("", 0, 0, choice.context, seconds)
-        elif drafts and len(choice.asks) == 1:
-            asked = choice.asks[0].drafts
-            self.costs.observe(choice.drafter, drafts, asked, choice.context, seconds)
+        """A round in which something was looked at that takes time, or was read, says little about
+        what it was for."""
+        costs, asked = self.costs, 0
+        free = FREE * costs.target(choice.context)
+        for ask in choice.asks:
+            if ask.drafter == choice.drafter and drafts:
+                asked = ask.drafts
+            elif costs.draft(ask.drafter, ask.drafts, choice.context) > free:
+                return
+            if costs.reading(ask.drafter, ask.behind, choice.context):
+                return
+        costs.observe(choice.drafter if drafts else "", drafts, asked, choice.context, seconds)
 
     def _begin_look(
         self,
@@ -270,12 +286,15 @@ class SurplusController:
 
 def _asked(watch: Watch, plan: Plan, used: int) -> int:
     """How many drafts to ask for, of which `used` are verified."""
-    most = len(plan.draft) - 1
+    most = plan.most
     if watch.look is not None:
         return used
     if plan.draft[most] - plan.draft[used] <= FREE:
         return most
-    return max(used, plan.reach) if watch.due(used) else used
+    if not watch.due(used):
+        return used
+    # One more than is used in any case: what was once bad luck must not be believed for ever.
+    return min(max(used + 1, plan.reach), most)
 
 
 def common_prefix(one: Sequence[int], other: Sequence[int]) -> int:

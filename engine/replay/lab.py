@@ -9,17 +9,30 @@ import msgspec
 
 from engine.decoding.cost_curve import CostCurve
 from engine.decoding.costs import Costs
-from engine.decoding.surplus import SurplusController
+from engine.decoding.surplus import Choice, SurplusController
+from engine.decoding.surplus_report import Span, Timeline
 from engine.replay.adversaries import ADVERSARIES
 from engine.replay.machines import MACHINES
 from engine.replay.simulated import Simulated, SimulatedFigures
 from engine.replay.simulation import Arm, Outcome, decode, hindsight
-from engine.replay.trace import KINDS, Text, Trace, joined, stationary, switching
+from engine.replay.trace import (
+    KINDS,
+    NEW_CODE,
+    PROSE,
+    TOOL_CALL,
+    Text,
+    Trace,
+    assembled,
+    joined,
+    stationary,
+    switching,
+)
 
 STATIONARY, SWITCHING, RECORDED, ADVERSARIAL = "stationary", "switching", "recorded", "adversarial"
 # Long enough that what a controller pays to begin with nothing is less than a hundredth.
 TOKENS = {STATIONARY: 16_000, SWITCHING: 16_000, ADVERSARIAL: 4_000}
 SEED = 1
+AGENT_REPLY = [(PROSE, 30), (NEW_CODE, 120), (TOOL_CALL, 60), (PROSE, 30), (NEW_CODE, 80)]
 
 
 def simulate(machines: Mapping[str, CostCurve] | None = None) -> Iterator[Simulated]:
@@ -42,6 +55,26 @@ def simulate(machines: Mapping[str, CostCurve] | None = None) -> Iterator[Simula
             text = adversary(TOKENS[ADVERSARIAL], block)
             outcome = decode(text, curve, SurplusController(Costs(curve)))
             yield _row(machine, text, ADVERSARIAL, outcome)
+
+
+def timeline() -> tuple[Span, ...]:
+    """The rounds of a reply in which code comes before and after a tool call, on a base M4, by a
+    controller that has seen a few like it."""
+    curve = MACHINES["M4, 4 bit"]
+    controller, costs = SurplusController(Costs(curve)), Costs(curve)
+    seen = Timeline()
+
+    def watch(choice: Choice, committed: int) -> None:
+        seconds = costs.verify("", choice.drafts, choice.context) + sum(
+            costs.draft(ask.drafter, ask.drafts, choice.context) for ask in choice.asks
+        )
+        seen.add(choice, choice.drafts, committed, seconds)
+
+    for seed in range(SEED, SEED + 5):
+        seen = Timeline()
+        reply = assembled("", AGENT_REPLY, curve.forward.counts[-1] - 1, seed)
+        decode(reply.text(), curve, controller, watch=watch)
+    return seen.spans()
 
 
 def figures(rows: Iterable[Simulated]) -> SimulatedFigures:

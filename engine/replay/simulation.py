@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from msgspec import Struct
 
 from engine.decoding.cost_curve import CostCurve
-from engine.decoding.costs import Costs
+from engine.decoding.costs import BUCKET, Costs
 from engine.decoding.surplus import Choice, SurplusController
-from engine.drafters.drafter import Offer
 from engine.replay.trace import Text
 
 WRONG = -1
@@ -100,33 +99,52 @@ target-only throughout."""
 
 
 def hindsight(text: Text, curve: CostCurve) -> tuple[dict[Arm, float], dict[str, dict[Arm, float]]]:
-    """Seconds of every arm on the whole text, and by regime."""
-    costs = Costs(curve)
-    names = sorted({offer.drafter for p in range(len(text)) for offer in text.offers(p)})
-    arms = [("", 1), *((d, w) for d in names for w in range(2, curve.forward.counts[-1] + 1))]
+    """Seconds of every arm on the whole text, and by regime. The first drafts of an offer must be
+    right however many are asked for."""
+    tokens, widest = len(text), curve.forward.counts[-1]
+    offers = [text.offers(position) for position in range(tokens)]
+    regimes = [text.regime(position) for position in range(tokens)]
     whole: dict[Arm, float] = {}
     by_regime: dict[str, dict[Arm, float]] = {}
-    for arm in arms:
-        spent = _always(arm, text, costs)
-        whole[arm] = sum(spent.values())
-        for regime, seconds in spent.items():
-            by_regime.setdefault(regime, {})[arm] = seconds
+    for drafter in ("", *sorted({offer.drafter for each in offers for offer in each})):
+        offered, right = [0] * tokens, [0] * tokens
+        for position, each in enumerate(offers):
+            for offer in each:
+                if offer.drafter == drafter:
+                    offered[position] = offer.drafts
+                    right[position] = text.right(position, offer, None)
+        prices = _prices(drafter, tokens, curve)
+        for width in range(2, widest + 1) if drafter else (1,):
+            most = [drafts if drafts < width else width - 1 for drafts in offered]
+            spent = _always(most, right, regimes, prices)
+            whole[drafter, width] = sum(spent.values())
+            for regime, seconds in spent.items():
+                by_regime.setdefault(regime, {})[drafter, width] = seconds
     return whole, by_regime
 
 
-def _always(arm: Arm, text: Text, costs: Costs) -> dict[str, float]:
-    """Seconds by the regime that a round begins in."""
-    drafter, width = arm
-    spent: dict[str, float] = {}
-    position, tokens = 0, len(text)
-    while position < tokens:
-        drafts = right = 0
-        for offer in text.offers(position) if drafter else ():
-            if offer.drafter == drafter:
-                drafts = min(offer.drafts, width - 1, tokens - position - 1)
-                right = text.right(position, Offer(drafter, drafts, offer.confidence), None)
-        took = costs.draft(drafter, drafts, position) + costs.verify("", drafts, position)
-        regime = text.regime(position)
-        spent[regime] = spent.get(regime, 0.0) + took
-        position += right + 1
+def _prices(drafter: str, tokens: int, curve: CostCurve) -> list[list[float]]:
+    """Seconds of a round by `BUCKET` of context and number of drafts."""
+    costs = Costs(curve)
+    return [
+        [
+            costs.draft(drafter, drafts, context) + costs.verify("", drafts, context)
+            for drafts in range(curve.forward.counts[-1])
+        ]
+        for context in range(0, tokens, BUCKET)
+    ]
+
+
+def _always(
+    most: Sequence[int], right: Sequence[int], regimes: Sequence[str], prices: list[list[float]]
+) -> dict[str, float]:
+    """Seconds by the regime that a round begins in. most: drafts at every position."""
+    spent = dict.fromkeys(regimes, 0.0)
+    position, last = 0, len(most) - 1
+    while position <= last:
+        drafts, accepted = most[position], right[position]
+        if drafts > last - position:
+            drafts = last - position
+        spent[regimes[position]] += prices[position // BUCKET][drafts]
+        position += (accepted if accepted < drafts else drafts) + 1
     return spent

@@ -13,9 +13,12 @@ import typer
 from engine import known_drafters
 from sidecar.cli.bench_decode import Settings, decode
 from sidecar.cli.bench_parity import parity
+from sidecar.cli.bench_surplus import REPEAT as SURPLUS_REPEAT
 from sidecar.cli.bench_surplus import SCHEMAS, SurplusSettings, surplus
 from sidecar.cli.report import check_writable
 from sidecar.config import load_config
+
+REPEAT = 3
 
 
 class What(enum.StrEnum):
@@ -56,6 +59,14 @@ Peers = Annotated[bool, typer.Option(help="Measure mlx_lm and z-lab's dflash (fr
 Counted = Annotated[
     bool, typer.Option(help="Count accepted drafts on held-out code, greedy and sampled.")
 ]
+Repeat = Annotated[
+    int | None,
+    typer.Option(
+        min=1,
+        help=f"Interleaved repeats; medians are shown. Default: {REPEAT}, of surplus "
+        f"{SURPLUS_REPEAT}.",
+    ),
+]
 Schemas = Annotated[int, typer.Option(min=0, help="Replies that are held to JSON schemas.")]
 Picture = Annotated[
     Path | None, typer.Option(help="Draw the rounds of an agent's reply to this SVG file.")
@@ -72,14 +83,16 @@ def command(
     draft_bits: Bits = None,
     max_width: MaxWidth = None,
     context: Annotated[int | None, typer.Option(help="Context in tokens.")] = None,
-    repeat: Annotated[int, typer.Option(min=1, help="Interleaved repeats; medians are shown.")] = 3,
+    repeat: Repeat = None,
     cooldown: Cooldown = 0.0,
     max_tokens: Annotated[int, typer.Option(min=2, help="Tokens of a reply.")] = 128,
     no_eos: NoEos = False,
     peers: Peers = True,
     acceptance: Counted = True,
     rounds: Annotated[int, typer.Option(min=1, help="Rounds of a parity case.")] = 200,
-    live: Annotated[bool, typer.Option(help="Decode, too; without, simulate only.")] = True,
+    simulated: Annotated[
+        bool, typer.Option("--simulated", help="Only what needs no model: the replay lab.")
+    ] = False,
     schemas: Schemas = SCHEMAS,
     picture: Picture = None,
     record: Record = None,
@@ -115,8 +128,8 @@ def command(
     if what is What.SURPLUS:
         options = msgspec.structs.replace(options, draft=asked[0])
         settings = SurplusSettings(
-            live=live,
-            repeat=repeat,
+            simulated_only=simulated,
+            repeat=repeat or SURPLUS_REPEAT,
             max_tokens=max_tokens,
             schemas=schemas,
             picture=picture,
@@ -128,7 +141,7 @@ def command(
     drafts = known_drafters(options.model) if asked == ["auto"] else tuple(asked)
     decoding = Settings(
         drafts=tuple(name for name in drafts if name not in ("auto", "copy", "none")),
-        repeat=repeat,
+        repeat=repeat or REPEAT,
         max_tokens=max_tokens,
         cooldown=cooldown,
         ignore_eos=no_eos,

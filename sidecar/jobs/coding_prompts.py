@@ -6,21 +6,25 @@ session's requests do. Short on purpose: what is tested is decoding, not reading
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import msgspec
 from msgspec import Struct
 
-from engine import EngineClient, Grammar, RenderedPrompt, ReplyFormat
+from engine import EngineClient, Grammar, RenderedPrompt, ReplyFormat, RequestError
 
 NAMES = ("amount", "result", "item_value", "entries", "node", "payload", "buffer", "row_sum")
+
+# Characters of the parts of a mixed reply.
+MOST_CODE, MOST_CALL = 360, 160
 
 
 class CodingPrompt(Struct, frozen=True, kw_only=True):
     """A chat message (`user`), raw text to continue (`text`), or a hole in code (`text` before it
     and `suffix` after it).
 
-    mixed: the reply is held to what an agent's often is: a sentence, code, and a tool call.
+    mixed: the reply is held to the parts that an agent's often has (`mixed`).
     """
 
     name: str
@@ -45,28 +49,42 @@ class CodingPrompt(Struct, frozen=True, kw_only=True):
     async def render(self, client: EngineClient) -> RenderedPrompt:
         """Token ids in the loaded model's own format."""
         if self.user:
-            message = {"role": "user", "content": self.user}
-            held = ReplyFormat(calls=True) if self.mixed else None
-            prompt = await client.chat([message], tools=list(self.tools) or None, reply=held)
-            if prompt.grammar is None:
-                return prompt
-            grammar = Grammar(text=mixed(prompt.grammar.text))
-            return msgspec.structs.replace(prompt, grammar=grammar)
+            messages = [{"role": "user", "content": self.user}]
+            if self.mixed:
+                return await self._held(client, messages)
+            return await client.chat(messages, tools=list(self.tools) or None)
         if self.suffix is not None:
             return await client.fill_in_middle(self.text, self.suffix)
         return RenderedPrompt(tokens=tuple(await client.encode(self.text)))
 
+    async def _held(self, client: EngineClient, messages: list[dict[str, Any]]) -> RenderedPrompt:
+        tools = list(self.tools)
+        try:
+            prompt = await client.chat(messages, tools=tools, reply=ReplyFormat(calls=True))
+        except RequestError:
+            # A model that knows no tools; what it replies is as good a mixture as it has.
+            return await client.chat(messages)
+        assert prompt.grammar is not None
+        grammar = Grammar(text=mixed(prompt.grammar.text))
+        return msgspec.structs.replace(prompt, grammar=grammar)
+
 
 def mixed(calls: str) -> str:
-    """A grammar of replies that begin with a sentence and a block of code before what the grammar
-    `calls` allows (llguidance's Lark)."""
-    begin = """\
-start: SENTENCE "```python\\n" block calls
-SENTENCE: /[A-Z][^`<\\n]{20,120}[.:]/ "\\n\\n"
+    """A grammar (llguidance's Lark) of what an agent's reply often looks like: a sentence, a block
+    of code, a tool call, and both again. It holds the reply to these parts, not to what is in them.
+
+    calls: the grammar of tool calls in the model's form; of it the markers are taken, where they
+    are control tokens.
+    """
+    opening, *_, closing = re.findall(r"<\[[0-9]+\]>", calls) or ("", "")
+    return f"""\
+start: part {opening} CALL {closing} part
+part: SENTENCE "```python\\n" block
+SENTENCE: /\\n?[A-Z][^`<\\n]{{20,120}}[.:]/ "\\n\\n"
 block[lazy]: BLOCK
-BLOCK: /(?s:.*)/ "\\n```\\n"
+BLOCK: /(?s:.{{1,{MOST_CODE}}})/ "\\n```\\n"
+CALL: /(?s:.{{1,{MOST_CALL}}})/
 """
-    return begin + calls.replace("start:", "calls:", 1)
 
 
 def _tool(name: str, description: str, argument: str) -> dict[str, Any]:
@@ -224,14 +242,16 @@ PROMPTS = (
     ),
 )
 
-_AGENT = "Say what you change, show the changed code, and then read src/@name@.py."
+COMMIT = _tool("commit", "Commit what was changed.", "message")
+_SHOW = "Say what you change, show the changed code"
+_ENDS = (f"{_SHOW}, and then commit it.", f"{_SHOW}, and then read src/@name@.py.")
 MIXED = tuple(
     CodingPrompt(
         name=f"agent_{old}",
         regime="agent",
-        user=f"{_fenced(code)}Rename `{old}` to `@name@` in this code. {_AGENT}",
-        tools=TOOLS,
+        user=f"{_fenced(code)}Rename `{old}` to `@name@` in this code. {end}",
+        tools=(*TOOLS, COMMIT),
         mixed=True,
     )
-    for old, code in (("total", INVOICE), ("jobs", QUEUE))
+    for old, code, end in zip(("total", "jobs"), (INVOICE, QUEUE), _ENDS, strict=True)
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import datetime
 import importlib
@@ -25,6 +26,10 @@ from sidecar.jobs.reply_schemas import Schema
 
 # Longer than any of the schemas lets a reply become.
 MAX_TOKENS = 1536
+# What a free reply may take; hardly any of them ends as JSON.
+FREE_TOKENS = 48
+# Requests at a time: one reply is decoded while the next schema is compiled.
+AT_ONCE = 4
 SAMPLED = Sampling(temperature=1.0)
 
 Validate = Callable[[Any, Schema], bool]
@@ -32,16 +37,28 @@ Validate = Callable[[Any, Schema], bool]
 
 class SchemaFigures(Struct, frozen=True, kw_only=True):
     """schemas: how many there were. schemas_valid: replies that satisfy theirs. schemas_equal:
-    replies that are the same, token for token, without drafts. tokens, accepted, rounds: of all
-    drafted replies together. wrong: what was, for a reader."""
+    replies that are the same, token for token, without drafts. schemas_valid_unheld: replies to the
+    same prompts that satisfy the schema though nothing holds them to it, which is what servers
+    give that ignore ``response_format``. tokens, accepted, rounds: of all drafted replies together.
+    wrong: what was, for a reader."""
 
     schemas: int
     schemas_valid: int
     schemas_equal: int
+    schemas_valid_unheld: int
     tokens: int
     accepted: int
     rounds: int
     wrong: tuple[str, ...]
+
+
+class _Case(Struct, frozen=True, kw_only=True):
+    """What came of one schema."""
+
+    drafted: Finished
+    problem: str
+    equal: bool
+    unheld: bool
 
 
 def jsonschema_validate() -> Validate:
@@ -72,34 +89,57 @@ def _is_date(value: Any) -> bool:
 
 
 async def schema_figures(
-    client: EngineClient, schemas: Sequence[Schema], validate: Validate
+    client: EngineClient,
+    schemas: Sequence[Schema],
+    validate: Validate,
+    advance: Callable[[], None] = lambda: None,
 ) -> SchemaFigures:
-    """Ask for a reply to each schema twice, with drafting and without, every other one sampled."""
-    wrong, valid, equal, drafted = [], 0, 0, []
-    for number, schema in enumerate(schemas):
-        request = await _request(client, number, schema)
-        reply = await client.generate(request).finished()
-        plain = msgspec.structs.replace(request, id=client.new_id("schema"), draft=False)
-        serial = await client.generate(plain).finished()
-        problem = await _problem(client, reply, schema, validate)
-        same = reply.tokens == serial.tokens
-        valid += not problem
-        equal += same
-        drafted.append(reply)
-        if problem or not same:
-            wrong.append(f"schema {number}: {problem or 'drafting changed the reply'}")
+    """Ask for a reply to each schema three times: with drafting, without, and without the schema;
+    every other one is sampled. advance: hears of each schema."""
+    turns = asyncio.Semaphore(AT_ONCE)
+
+    async def case(number: int, schema: Schema) -> _Case:
+        async with turns:
+            made = await _case(client, number, schema, validate)
+            advance()
+            return made
+
+    cases = await asyncio.gather(*(case(number, schema) for number, schema in enumerate(schemas)))
     return SchemaFigures(
         schemas=len(schemas),
-        schemas_valid=valid,
-        schemas_equal=equal,
-        tokens=sum(len(reply.tokens) for reply in drafted),
-        accepted=sum(reply.accepted for reply in drafted),
-        rounds=sum(reply.rounds for reply in drafted),
-        wrong=tuple(wrong),
+        schemas_valid=sum(not case.problem for case in cases),
+        schemas_equal=sum(case.equal for case in cases),
+        schemas_valid_unheld=sum(case.unheld for case in cases),
+        tokens=sum(len(case.drafted.tokens) for case in cases),
+        accepted=sum(case.drafted.accepted for case in cases),
+        rounds=sum(case.drafted.rounds for case in cases),
+        wrong=tuple(
+            f"schema {number}: {case.problem or 'drafting changed the reply'}"
+            for number, case in enumerate(cases)
+            if case.problem or not case.equal
+        ),
+    )
+
+
+async def _case(client: EngineClient, number: int, schema: Schema, validate: Validate) -> _Case:
+    held = await _request(client, number, schema)
+    plain = msgspec.structs.replace(held, id=client.new_id("schema"), draft=False)
+    unheld = msgspec.structs.replace(
+        held, id=client.new_id("schema"), grammar=None, max_tokens=FREE_TOKENS
+    )
+    drafted, serial, free = [
+        await client.generate(request).finished() for request in (held, plain, unheld)
+    ]
+    return _Case(
+        drafted=drafted,
+        problem=await _problem(client, drafted, schema, validate),
+        equal=drafted.tokens == serial.tokens,
+        unheld=not await _problem(client, free, schema, validate),
     )
 
 
 async def _request(client: EngineClient, number: int, schema: Schema) -> GenerateRequest:
+    # What schemas share comes first, so that a prefix cache has it.
     known = ", ".join(schema.get("properties", {})) or "a value"
     prompt: RenderedPrompt = await client.chat(
         [{"role": "user", "content": f"Write JSON with {known}."}],

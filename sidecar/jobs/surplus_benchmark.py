@@ -15,6 +15,10 @@ from sidecar.jobs.coding_prompts import MIXED, PROMPTS, CodingPrompt
 NEVER, ALWAYS, SURPLUS = "target-only", "always drafted", "by surplus"
 SYSTEMS = (NEVER, ALWAYS, SURPLUS)
 AGENT = "agent reply"
+# Of a task whose replies are short, more of them.
+VARIANTS = {"tool calls": 3}
+# An agent's reply has several parts.
+AGENT_TOKENS = 3
 TASKS: Mapping[str, tuple[str, ...]] = {
     "rewrite": ("rename_total", "rename_jobs", "begun_data"),
     "new code": ("median", "retry"),
@@ -59,7 +63,10 @@ class SurplusFigures(Struct, frozen=True, kw_only=True):
 
 class SurplusBenchmark:
     """Repeats are interleaved, and so are the systems within each: what slows the machine down
-    slows all alike. One repeat more than counted warms up and lets the engine learn."""
+    slows all alike. One repeat more than counted warms up and lets the engine learn.
+
+    max_tokens: of a reply, `AGENT_TOKENS` times that of an agent's.
+    """
 
     def __init__(self, client: EngineClient, *, max_tokens: int) -> None:
         self._client = client
@@ -79,20 +86,24 @@ class SurplusBenchmark:
                 # Whoever comes first finds other caches and another clock; take turns.
                 order = SYSTEMS[turn % 3 :] + SYSTEMS[: turn % 3]
                 for system in order:
-                    made = [await self._reply(by_name[name], system) for name in names]
+                    made = [
+                        await self._reply(by_name[name].variant(number), system)
+                        for name in names
+                        for number in range(VARIANTS.get(task, 1))
+                    ]
                     replies.setdefault((task, system), []).append(made)
                 advance()
         self.mixed = replies[AGENT, SURPLUS][-1]
         return [self._row(task, {s: replies[task, s] for s in SYSTEMS}) for task in TASKS]
 
     async def _reply(self, prompt: CodingPrompt, system: str) -> Finished:
-        rendered = await prompt.variant(0).render(self._client)
+        rendered = await prompt.render(self._client)
         request = GenerateRequest(
             id=self._client.new_id("bench"),
             prompt=rendered.tokens,
             stop_token_ids=rendered.stop_token_ids,
             grammar=rendered.grammar,
-            max_tokens=self._max_tokens,
+            max_tokens=self._max_tokens * (AGENT_TOKENS if prompt.mixed else 1),
             draft=system != NEVER,
             policy="always" if system == ALWAYS else "surplus",
             explain=system == SURPLUS,

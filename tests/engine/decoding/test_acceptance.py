@@ -31,7 +31,7 @@ def test_learns_each_position_and_expects_what_then_happens() -> None:
         right = 0
         while right < 3 and chance.random() < rates[right]:
             right += 1
-        expected += acceptance.committed(3)[-1]
+        expected += acceptance.forecast(3)[0][-1]
         happened += right + 1
         acceptance.observe(right, 3)
     assert acceptance.by_position(3) == pytest.approx(rates, abs=0.12)
@@ -41,7 +41,7 @@ def test_learns_each_position_and_expects_what_then_happens() -> None:
 
 def test_expects_more_with_more_drafts_and_the_best_is_better() -> None:
     acceptance = after((2, 4), (4, 4), (0, 4))
-    committed, best = acceptance.committed(6), acceptance.at_best(6)
+    committed, best = acceptance.forecast(6)
     assert committed == sorted(committed)
     assert 1 < committed[0] < 2
     assert all(c < b for c, b in zip(committed, best, strict=True))
@@ -49,22 +49,22 @@ def test_expects_more_with_more_drafts_and_the_best_is_better() -> None:
 
 def test_two_bad_rounds_outweigh_a_hundred_good_ones_and_one_good_look_brings_them_back() -> None:
     acceptance = after(*[(4, 4)] * 100)
-    assert acceptance.committed(4)[-1] > 4.5
+    assert acceptance.forecast(4)[0][-1] > 4.5
     acceptance.observe(0, 4)
     acceptance.observe(0, 4)
-    assert acceptance.committed(4)[-1] < 1.5
+    assert acceptance.forecast(4)[0][-1] < 1.5
     assert acceptance.by_position(1)[0] > 0.95
     acceptance.observe(4, 4)
-    assert acceptance.committed(4)[-1] > 4
+    assert acceptance.forecast(4)[0][-1] > 4
 
 
 def test_a_drafter_that_is_often_wrong_is_not_given_up_for_being_wrong_twice() -> None:
     chance = random.Random(2)
     acceptance = after(*[(int(chance.random() < 0.4), 1) for _ in range(300)])
-    before = acceptance.committed(1)[0]
+    before = acceptance.forecast(1)[0][0]
     acceptance.observe(0, 1)
     acceptance.observe(0, 1)
-    assert acceptance.committed(1)[0] > 0.8 * before
+    assert acceptance.forecast(1)[0][0] > 0.8 * before
 
 
 def test_the_rest_of_an_old_block_counts_and_says_nothing_about_now() -> None:

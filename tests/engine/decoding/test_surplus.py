@@ -16,6 +16,7 @@ from engine.decoding.surplus import (
     MOST_UNREAD,
     NO_GAIN,
     NOTHING,
+    SAVED_UP,
     UNPAYABLE,
     Choice,
     SurplusController,
@@ -41,7 +42,7 @@ def controller(
     )
     made = SurplusController(Costs(curve), learnt)
     track = made.begin()
-    made.account = account
+    made.account, made.curiosity = account, min(account, SAVED_UP)
     return made, track
 
 
@@ -148,6 +149,31 @@ def test_looks_back_off_and_never_end() -> None:
     assert gaps[-1] == LAST_LOOK
 
 
+def test_what_lies_behind_the_width_is_looked_at_even_if_it_once_was_bad() -> None:
+    short = Learnt(accepted=(95.0, 0.0), tried=(100.0, 100.0))
+    made, track = controller(known(short))
+    dear = {"dflash": row(*(0.1 * n for n in range(1, 8)))}
+    made.costs.renew(msgspec.structs.replace(made.costs.curve, drafters=dear))
+    asked = []
+    for number in range(40):
+        choice = made.choose(track, "code", number, [DFLASH], 8)
+        assert choice.drafts == 1
+        asked.append(choice.asks[0].drafts)
+        settle(made, track, choice, right=1)
+    assert set(asked) == {1, 2}
+
+
+def test_a_free_look_hides_no_time_and_a_dear_one_does() -> None:
+    made, track = controller(known(BAD) | known(BAD, "copy"))
+    copied = Choice("code", 0, "", 0, (COPY,), NO_GAIN)
+    made.settle(track, copied, {"copy": []}, [1], seconds=1.4)
+    assert made.costs.drift > 1.05
+    drift = made.costs.drift
+    looked = Choice("code", 0, "", 0, (DFLASH,), NO_GAIN)
+    made.settle(track, looked, {"dflash": []}, [1], seconds=9.0)
+    assert made.costs.drift == drift
+
+
 def test_a_regime_change_looks_again_soon() -> None:
     made, track = controller(known(BAD) | known(BAD, regime="prose"))
     looks(made, track, "code", range(500))
@@ -247,3 +273,15 @@ def test_a_drafter_that_does_not_pay_reads_fewer_and_fewer_replies_and_never_non
 def test_a_drafter_that_may_pay_somewhere_reads_every_reply(learnt: dict[Key, Learnt]) -> None:
     made, _ = controller(learnt)
     assert all(made.worth_reading("dflash", 7, 0) for _ in range(50))
+
+
+def test_looks_take_a_hundredth_of_the_time_at_most() -> None:
+    """Whatever drafting has gained; the rest of the account is for rounds that are expected to
+    pay."""
+    made, _ = controller(known(BAD), account=1000.0)
+    looked = 0
+    for reply in range(60):
+        track = made.begin()
+        # Every reply is short and begins anew.
+        looked += len(looks(made, track, "code", range(100 * reply, 100 * reply + 20)))
+    assert looked * 0.2 <= 0.01 * 60 * 20 + SAVED_UP

@@ -1,9 +1,12 @@
 from __future__ import annotations
 
+import itertools
+from collections import Counter
+
 import msgspec
 import pytest
 
-from engine import acceptance_trace, simulate_surplus, surplus_figures
+from engine import acceptance_trace, simulate_surplus, simulated_timeline, surplus_figures
 from engine.decoding.cost_curve import CostCurve, Grid
 from engine.decoding.round_log import Round
 from engine.drafters.drafter import Offer
@@ -104,3 +107,16 @@ def test_the_recorded_replies_are_of_every_kind_and_both_drafters() -> None:
     assert {regime for regime, _ in trace.regimes} >= {"prose", "code", "tool_call"}
     assert {"copy", "dflash"} <= set(trace.drafters)
     assert len(trace) > 5_000
+
+
+def test_in_a_tool_call_that_does_not_pay_drafting_stops_and_resumes_behind_it() -> None:
+    spans = simulated_timeline()
+    regimes = [regime for regime, _ in itertools.groupby(span.regime for span in spans)]
+    assert regimes == ["prose", "code", "tool_call", "prose", "code"]
+    rounds = Counter[str](), Counter[str]()
+    for span in spans:
+        rounds[span.regime == "tool_call"][span.drafter] += span.rounds
+    outside, call = rounds
+    assert call["dflash"] == 0
+    assert call[""] > 3 * call["copy"]
+    assert outside["dflash"] > 10 * outside[""]

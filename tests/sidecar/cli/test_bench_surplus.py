@@ -64,8 +64,10 @@ async def test_simulated_only_needs_no_model(
 ) -> None:
     rows = [ROW, msgspec.structs.replace(ROW, kind="switching", vs_best=0.9)]
     monkeypatch.setattr(bench_surplus, "simulate_surplus", lambda: iter(rows))
-    file = tmp_path / "surplus.json"
-    await surplus(load_config().engine, SurplusSettings(live=False, json=file))
+    file, picture = tmp_path / "surplus.json", tmp_path / "surplus.svg"
+    await surplus(
+        load_config().engine, SurplusSettings(simulated_only=True, picture=picture, json=file)
+    )
     report = json.loads(file.read_text())
     assert report["figures"] == {
         "sim_stationary_worst_vs_best_fixed": 1.008,
@@ -73,7 +75,10 @@ async def test_simulated_only_needs_no_model(
         "sim_worst_vs_target_only": 1.015,
     }
     assert len(report["simulated"]) == 2
-    assert "dflash/3" in capsys.readouterr().out
+    said = capsys.readouterr().out
+    assert "dflash/3" in said
+    assert "sim_worst_vs_target_only 1.015\n" in said
+    assert "base M4" in picture.read_text()
 
 
 def test_a_row_without_a_best_choice(capsys: pytest.CaptureFixture[str]) -> None:

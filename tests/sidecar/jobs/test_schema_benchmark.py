@@ -40,6 +40,8 @@ async def test_replies_to_a_few_schemas(builtin_engine: EngineClient) -> None:
     figures = await schema_figures(builtin_engine, some, jsonschema_validate())
     assert figures.wrong == ()
     assert figures.schemas == figures.schemas_valid == figures.schemas_equal == len(FEW)
+    # Nothing but luck makes the same model satisfy one of them by itself.
+    assert figures.schemas_valid_unheld < len(FEW) / 2
     # What the schemas force is drafted, also where nothing was ever written before.
     assert figures.accepted > figures.rounds / 4
 
@@ -54,4 +56,5 @@ async def test_replies_to_every_schema(builtin_engine: EngineClient) -> None:
 async def test_a_reply_that_is_wrong_is_counted_and_shown(builtin_engine: EngineClient) -> None:
     figures = await schema_figures(builtin_engine, [{"const": 1}], lambda _reply, _schema: False)
     assert (figures.schemas, figures.schemas_valid, figures.schemas_equal) == (1, 0, 1)
+    assert figures.schemas_valid_unheld == 0
     assert figures.wrong == ("schema 0: does not satisfy it: 1",)

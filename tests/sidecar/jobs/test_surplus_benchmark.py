@@ -7,13 +7,16 @@ import pytest
 
 from engine import EngineClient, Finished, GenerateRequest, Span
 from engine.testing import FakeEngine
+from engine.text.grammar_check import problem
 from sidecar.jobs.coding_prompts import MIXED, mixed
 from sidecar.jobs.surplus_benchmark import (
     AGENT,
+    AGENT_TOKENS,
     ALWAYS,
     NEVER,
     SURPLUS,
     TASKS,
+    VARIANTS,
     Ratio,
     SurplusBenchmark,
     SurplusRow,
@@ -79,18 +82,30 @@ async def test_a_reply_that_drafting_changed_is_reported() -> None:
     assert not any(row.exact for row in rows)
 
 
-async def test_agent_replies_are_held_to_prose_code_and_a_call() -> None:
+async def test_agent_replies_are_longer_and_held_to_their_parts() -> None:
     engine = FakeEngine("x", facts=facts)
     await measured(engine, repeat=1)
-    grammars = [request.grammar for request in engine.seen if request.grammar is not None]
-    assert len(grammars) == 2 * 3 * len(TASKS[AGENT])
-    assert {"SENTENCE", "block"} <= set(re.findall(r"\w+", grammars[0].text))
+    held = [request for request in engine.seen if request.grammar is not None]
+    assert len(held) == 2 * 3 * len(TASKS[AGENT])
+    assert {request.max_tokens for request in held} == {9 * AGENT_TOKENS}
+    assert {request.max_tokens for request in engine.seen if request not in held} == {9}
+    assert {"SENTENCE", "block"} <= set(re.findall(r"\w+", held[0].grammar.text))
 
 
-def test_a_mixed_grammar_keeps_the_calls() -> None:
-    text = mixed('start: call\ncall: "x"\n')
-    assert text.startswith("start: SENTENCE")
-    assert text.endswith('calls: call\ncall: "x"\n')
+async def test_short_replies_are_made_to_several_variants() -> None:
+    engine = FakeEngine("x", facts=facts)
+    await measured(engine, repeat=1)
+    assert len(engine.seen) == 2 * 3 * sum(
+        len(names) * VARIANTS.get(task, 1) for task, names in TASKS.items()
+    )
+
+
+def test_a_mixed_grammar_takes_the_markers_of_the_calls() -> None:
+    text = mixed('start: call\ncall: <[7]> "\\n" rest <[8]>\n')
+    assert text.startswith("start: part <[7]> CALL <[8]> part\n")
+    assert mixed('start: "no control tokens"\n').startswith("start: part  CALL  part\n")
+    for grammar in (text, mixed('start: "x"\n')):
+        assert problem(grammar) == ""
 
 
 def test_ratios_are_geometric_means_of_paired_repeats() -> None:
