@@ -11,6 +11,7 @@ import msgspec
 from msgspec import Struct
 
 from engine import (
+    CacheOptions,
     EngineClient,
     EngineError,
     EngineOptions,
@@ -79,8 +80,9 @@ async def surplus(options: EngineOptions, settings: SurplusSettings) -> None:
     else:
         # A replay in idle time would run while it is another system's turn, and a prefix that a
         # target-only reply has left holds nothing for a drafter.
-        options = msgspec.structs.replace(options, audit=False, prefix_cache_bytes=0)
-        async with started(engine_client(options), options.model) as client:
+        options = msgspec.structs.replace(options, audit=False)
+        engine = engine_client(options, CacheOptions(memory=0))
+        async with started(engine, options.model) as client:
             live, rows = await measure(client, settings)
             found |= live
             more |= {"live": rows, "costs": client.status().costs, "model": client.status().model}
