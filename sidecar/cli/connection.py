@@ -10,7 +10,7 @@ import json
 import socket
 import time
 import urllib.parse
-from collections.abc import Generator, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -76,9 +76,17 @@ class Rpc:
         self._stream.close()
         self._socket.close()
 
-    def call(self, method: str, params: object = None, *, timeout: float | None = None) -> Any:
-        """The result. Raises what the daemon's error stands for, NotRunning when it goes away,
-        EngineError when it does not answer in time."""
+    def call(
+        self,
+        method: str,
+        params: object = None,
+        *,
+        timeout: float | None = None,
+        notified: Callable[[str, Any], None] = lambda _method, _params: None,
+    ) -> Any:
+        """The result. notified: called with each notification that comes before it. Raises what the
+        daemon's error stands for, NotRunning when it goes away, EngineError when it does not answer
+        in time."""
         self._ids += 1
         body = msgspec.json.encode(
             {"jsonrpc": "2.0", "id": self._ids, "method": method, "params": params or {}}
@@ -87,7 +95,8 @@ class Rpc:
         try:
             self._socket.sendall(b"Content-Length: %d\r\n\r\n" % len(body) + body)
             while (message := self._receive()).get("id") != self._ids or "method" in message:
-                pass
+                if "id" not in message:
+                    notified(message["method"], message.get("params"))
         except TimeoutError:
             raise EngineError(f"the daemon did not answer {method} in time") from None
         except OSError:

@@ -17,6 +17,11 @@ def check_region(before: str, after: str, most: float = MOST_CHANGED) -> None:
     share = changed_characters(before, after)
     if share > most:
         raise Refused(f"the answer changes {share:.0%} of the code; at most {most:.0%} are taken")
+    lines = [sum(1 for line in split_lines(text) if line.strip()) for text in (before, after)]
+    lost = 1 - lines[1] / max(lines[0], 1)
+    # An answer that stops half-way may well parse.
+    if lost > most / 2:
+        raise Refused(f"the answer leaves out {lines[0] - lines[1]} of {lines[0]} lines")
     if strange := strange_characters(before, after):
         raise Refused(f"the answer has invisible characters: {strange}")
 

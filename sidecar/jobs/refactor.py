@@ -11,6 +11,7 @@ import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from msgspec import Struct
 
@@ -135,6 +136,21 @@ def changes_of(made: Plan, files: Sequence[FileResult]) -> list[Change]:
         for one in files
         if one.state == "changed"
     ]
+
+
+def planned(made: Plan) -> dict[str, Any]:
+    """A plan as clients get it: ``plan`` and ``skipped``, in order of the paths."""
+    return {
+        "plan": [
+            {
+                "path": task.path,
+                "regions": [list(region) for region in task.regions],
+                "decided": task.decided,
+            }
+            for task in made.tasks
+        ],
+        "skipped": [{"path": one.path, "reason": one.reason} for one in made.skipped],
+    }
 
 
 def _words(request: RefactorRequest) -> tuple[str, ...]:

@@ -14,7 +14,7 @@ from msgspec import field
 from sidecar.config import state_dir
 from sidecar.edits.journal import Entry, Journal
 from sidecar.edits.writable_root import WritableRoot
-from sidecar.jobs.refactor import Plan, Refactor, RefactorRequest, changes_of, plan
+from sidecar.jobs.refactor import Plan, Refactor, RefactorRequest, changes_of, plan, planned
 from sidecar.jobs.refactor_result import FileResult, wire
 from sidecar.lsp.params import Params, invalid_params
 from sidecar.lsp.session import OpenRequest, Session
@@ -77,10 +77,10 @@ async def refactored(session: Session, params: RefactorParams, root: Path) -> di
     progress.begin(asked.what)
     try:
         made = await asyncio.to_thread(plan, root, asked, config)
-        result: dict[str, Any] = {"plan": _planned(made), "skipped": _skipped(made), "files": []}
+        result: dict[str, Any] = {**planned(made), "files": []}
         if params.plan_only:
             return result
-        progress.total = len(made.tasks)
+        progress.planned(made)
         engine = session.services.engine if made.regions else None
         files = await Refactor(made, engine, config, progress.started, progress.done).run()
         result["files"] = [wire(one) for one in files]
@@ -105,17 +105,6 @@ def write(
         return Journal(state_dir(config), workspace, kept=config.edit.history).apply(what, changes)
 
 
-def _planned(made: Plan) -> list[dict[str, Any]]:
-    return [
-        {"path": task.path, "regions": [list(one) for one in task.regions], "decided": task.decided}
-        for task in made.tasks
-    ]
-
-
-def _skipped(made: Plan) -> list[dict[str, str]]:
-    return [{"path": one.path, "reason": one.reason} for one in made.skipped]
-
-
 class Progress:
     """``$/progress`` of one refactor; says nothing where the client gave no token."""
 
@@ -126,13 +115,19 @@ class Progress:
         self._token = token
         self._partial = partial
         self._finished = 0
-        self.total = 0
+        self._total = 0
 
     def begin(self, what: str) -> None:
         """The request's plan is being made."""
         self._say(
             types.WorkDoneProgressBegin(title=f"Pillion: {what}", cancellable=True, percentage=0)
         )
+
+    def planned(self, made: Plan) -> None:
+        """What will be done."""
+        self._total = len(made.tasks)
+        if self._partial is not None:
+            self._session.notify(types.PROGRESS, {"token": self._partial, "value": planned(made)})
 
     def started(self, path: str) -> None:
         """A file is being worked on."""
@@ -142,7 +137,7 @@ class Progress:
         """A file's result is there."""
         self._finished += 1
         if self._partial is not None:
-            value = {"file": wire(result), "done": self._finished, "total": self.total}
+            value = {"file": wire(result), "done": self._finished, "total": self._total}
             self._session.notify(types.PROGRESS, {"token": self._partial, "value": value})
         self._say(types.WorkDoneProgressReport(message=result.path, percentage=self._percentage()))
 
@@ -150,7 +145,7 @@ class Progress:
         self._say(types.WorkDoneProgressEnd())
 
     def _percentage(self) -> int:
-        return 100 * self._finished // max(self.total, 1)
+        return 100 * self._finished // max(self._total, 1)
 
     def _say(self, value: object) -> None:
         if self._token is not None:
