@@ -17,6 +17,7 @@ import msgspec
 
 from engine.errors import EngineError, NotReady, RequestError
 from engine.messages import (
+    ContextFile,
     EngineStatus,
     Event,
     Failed,
@@ -77,9 +78,21 @@ class Codec(Protocol):
         """The calls that a whole reply consists of; none if it is anything else."""
 
     def fill_in_middle(
-        self, prefix: str, suffix: str, *, path: str | None = None, limit: int | None = None
+        self,
+        prefix: str,
+        suffix: str,
+        *,
+        path: str | None = None,
+        limit: int | None = None,
+        project: str = "",
+        context: Sequence[ContextFile] = (),
+        context_limit: int = 0,
     ) -> RenderedPrompt:
         """A completion prompt for the text between `prefix` and `suffix`.
+
+        context: other files, shown first and in this order, as far as they fit into
+        `context_limit` tokens beside the `limit` for the rest; `project` names what they belong
+        to. A file that does not fit is left out with all behind it.
 
         Uses the tokenizer's FIM tokens when it has them, else the prefix alone. Keeps at most
         `limit` tokens, dropping what is farthest from the cursor. Everything of the cursor's line
@@ -315,11 +328,17 @@ class EngineClient:
         return calls
 
     async def fill_in_middle(
-        self, prefix: str, suffix: str, *, path: str | None = None, limit: int | None = None
+        self,
+        prefix: str,
+        suffix: str,
+        *,
+        path: str | None = None,
+        limit: int | None = None,
+        **context: Any,
     ) -> RenderedPrompt:
-        """See `Codec.fill_in_middle`."""
+        """See `Codec.fill_in_middle`; context: its arguments of that kind."""
         prompt: RenderedPrompt = await self._on_codec_thread(
-            "fill_in_middle", prefix, suffix, path=path, limit=limit
+            "fill_in_middle", prefix, suffix, path=path, limit=limit, **context
         )
         return prompt
 

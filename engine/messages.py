@@ -425,17 +425,33 @@ class EngineStatus(Struct, frozen=True, kw_only=True):
     cache: CacheStatus = CacheStatus()
 
 
+class ContextFile(Struct, frozen=True, kw_only=True):
+    r"""What a completion prompt shows of another file, ahead of the one that is edited.
+
+    path: as the workspace names it. text: lines that end with ``\n``. content: hash of what the
+    file holds, for its `Segment`. comment: what begins a comment there, for models that were not
+    trained on many files at once.
+    """
+
+    path: str
+    text: str
+    content: bytes
+    comment: str = "#"
+
+
 class RenderedPrompt(Struct, frozen=True, kw_only=True):
     """Token ids ready for `GenerateRequest.prompt`, with what belongs to them.
 
     boundaries: lengths at which stable segments end. segments, must_start_with, grammar: see
     `GenerateRequest`.
+    stable: length up to which the prompt is the same at any place of the edited file.
     stop_token_ids: ids that end such a reply besides EOS.
     """
 
     tokens: tuple[int, ...]
     boundaries: tuple[int, ...] = ()
     segments: tuple[Segment, ...] = ()
+    stable: int = 0
     must_start_with: str = ""
     grammar: Grammar | None = None
     stop_token_ids: tuple[int, ...] = ()

@@ -19,6 +19,7 @@ from engine.drafters.drafter import Offer
 from engine.errors import ContextLengthExceeded, RequestError
 from engine.messages import (
     Chunk,
+    ContextFile,
     EngineStatus,
     Event,
     Exactness,
@@ -33,7 +34,7 @@ from engine.messages import (
     ToolCall,
     Totals,
 )
-from engine.prefix_cache.messages import CacheReport, CacheStatus, FileContent
+from engine.prefix_cache.messages import CacheReport, CacheStatus, FileContent, Segment
 
 EOS, FIM_PREFIX, FIM_SUFFIX, FIM_MIDDLE, TURN = 256, 257, 258, 259, 260
 
@@ -122,13 +123,30 @@ class ByteCodec:
         return read_calls(text, XmlForm(), {tool["name"]: tool for tool in functions})
 
     def fill_in_middle(
-        self, prefix: str, suffix: str, *, path: str | None = None, limit: int | None = None
+        self,
+        prefix: str,
+        suffix: str,
+        *,
+        path: str | None = None,
+        limit: int | None = None,
+        project: str = "",
+        context: Sequence[ContextFile] = (),
+        context_limit: int = 0,
     ) -> RenderedPrompt:
         before, after = prefix.encode(), suffix.encode()
         if limit is not None:
             before, after = before[-(limit // 2) :], after[: limit // 2]
+        ahead, segments = b"", list[Segment]()
+        for file in context:
+            shown = f"{file.path}\n{file.text}".encode()
+            if len(ahead) + len(shown) > context_limit:
+                break
+            ahead += shown
+            segments.append(Segment(path=file.path, content=file.content, end=len(ahead)))
         return RenderedPrompt(
-            tokens=(FIM_PREFIX, *before, FIM_SUFFIX, *after, FIM_MIDDLE),
+            tokens=(*ahead, FIM_PREFIX, *before, FIM_SUFFIX, *after, FIM_MIDDLE),
+            segments=tuple(segments),
+            stable=len(ahead) + 1,
             stop_token_ids=(EOS,),
         )
 

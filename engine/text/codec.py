@@ -12,8 +12,9 @@ import msgspec
 from engine.client import Detokenizer, Message
 from engine.errors import ModelError, RequestError
 from engine.json_file import read_json
-from engine.messages import Grammar, RenderedPrompt, ReplyFormat, ToolCall
+from engine.messages import ContextFile, Grammar, RenderedPrompt, ReplyFormat, ToolCall
 from engine.text.chat_template import ChatTemplate
+from engine.text.context_layout import ContextLayout
 from engine.text.conversation import conversation, plain, tool_definitions
 from engine.text.detokenizer import ByteStreamDetokenizer, WindowDetokenizer
 from engine.text.fill_in_middle import FillInMiddle
@@ -47,6 +48,7 @@ class TextCodec:
             raise ModelError(f"{path / 'tokenizer.json'}: {error}") from error
         self._seals = self.vocabulary.seals
         self._infill = FillInMiddle(self.vocabulary)
+        self._context = ContextLayout(self.vocabulary, fills=bool(self._infill.markers))
         self._templates = {
             name: ChatTemplate(
                 text, where=f"{path}: chat_template", variables=self._variables, seals=self._seals
@@ -140,11 +142,21 @@ class TextCodec:
         return [b"" if token in self.control_ids else text for token, text in enumerate(table)]
 
     def fill_in_middle(
-        self, prefix: str, suffix: str, *, path: str | None = None, limit: int | None = None
+        self,
+        prefix: str,
+        suffix: str,
+        *,
+        path: str | None = None,
+        limit: int | None = None,
+        project: str = "",
+        context: Sequence[ContextFile] = (),
+        context_limit: int = 0,
     ) -> RenderedPrompt:
-        """See `Codec.fill_in_middle`. `path` is not put into the prompt: the built-in model was
-        not trained with it, and a name in the wrong form costs more than it tells."""
-        return self._infill.prompt(plain(prefix, "prefix"), plain(suffix, "suffix"), limit)
+        """See `Codec.fill_in_middle`. Without context, `path` is not put into the prompt: the
+        built-in model was not trained with it, and a name in the wrong form costs more than it
+        tells."""
+        shown = self._context.layout(project, context, path or "", context_limit)
+        return self._infill.prompt(plain(prefix, "prefix"), plain(suffix, "suffix"), limit, shown)
 
     def chat(
         self,

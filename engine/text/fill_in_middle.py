@@ -2,7 +2,7 @@
 
 Layout (prefix, suffix, middle; arXiv:2207.14255): the lines before the cursor's line, then all that
 follows the cursor, then, after the middle marker, what is already typed on the cursor's line. While
-the user types on, the prompt only grows at its end.
+the user types on, the prompt only grows at its end. Other files come before all that.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from engine.errors import RequestError
 from engine.messages import RenderedPrompt
+from engine.text.context_layout import NO_CONTEXT, Context
 
 if TYPE_CHECKING:
     from engine.text.vocabulary import Vocabulary
@@ -81,12 +82,14 @@ class FillInMiddle:
         self.markers: tuple[int, ...] = next((ids for ids in found if len(ids) == 3), ())
         self.stop_token_ids = tuple(sorted(set(vocabulary.find(*ENDS))))
 
-    def prompt(self, prefix: str, suffix: str, limit: int | None) -> RenderedPrompt:
-        """See `engine.client.Codec.fill_in_middle`."""
+    def prompt(
+        self, prefix: str, suffix: str, limit: int | None, context: Context = NO_CONTEXT
+    ) -> RenderedPrompt:
+        """See `engine.client.Codec.fill_in_middle`. `limit` does not count the context."""
         if limit is not None and limit < MIN_LIMIT:
             raise RequestError(f"limit must be at least {MIN_LIMIT}, got {limit}", field="limit")
-        begin = self._vocabulary.begin
-        room = (limit or LIMIT_WITHOUT_ONE) - len(begin) - 3
+        begin = (*self._vocabulary.begin, *context.ahead)
+        room = (limit or LIMIT_WITHOUT_ONE) - len(self._vocabulary.begin) - 3
         line = max(prefix.rfind("\n"), prefix.rfind("\r")) + 1
         # Of a very long line only the end is "typed"; the rest counts as text before it.
         line = max(line, len(prefix) - room * CHARACTERS_PER_TOKEN // 4)
@@ -96,25 +99,35 @@ class FillInMiddle:
         typed = kept.ids[skip:]
         room -= min((len(typed) // TYPED_STEP + 1) * TYPED_STEP, room // 2)
         if not self.markers:
-            head = self._end_of(prefix[:line], room)
+            head = [*context.inside, *self._end_of(prefix[:line], room)]
             # A model needs something to continue: an empty file starts where any document does.
             tokens = [*begin, *head, *typed] or self._vocabulary.find(*DOCUMENT_STARTS)[:1]
             if not tokens:
                 raise RequestError("prefix must not be empty for this model", field="prefix")
             return RenderedPrompt(
-                tokens=tuple(tokens), must_start_with=healed, stop_token_ids=self.stop_token_ids
+                tokens=tuple(tokens),
+                segments=context.segments(len(self._vocabulary.begin)),
+                stable=len(begin) + len(context.inside),
+                must_start_with=healed,
+                stop_token_ids=self.stop_token_ids,
             )
         tail = self._start_of(suffix, room // 4)
         head = self._end_of(prefix[:line], room - len(tail))
         if len(head) + len(tail) < room:
             tail = self._start_of(suffix, room - len(head))
         pre, suf, mid = self.markers
-        before = [*begin, pre, *head]
+        start = [*begin, pre, *context.inside]
+        before = [*start, *head]
         around = [*before, suf, *tail, mid]
+        # The other files outlive a change in this one, what is before the line outlives one behind
+        # it, and all outlive typing.
+        ends = [len(start)] if context.ends else []
+        ends += [len(before), len(around)] if typed else [len(before)]
         return RenderedPrompt(
             tokens=(*around, *typed),
-            # What is before the line outlives an edit behind it; both outlive typing.
-            boundaries=(len(before), len(around)) if typed else (len(before),),
+            boundaries=tuple(dict.fromkeys(ends)),
+            segments=context.segments(len(self._vocabulary.begin) + (not context.ahead)),
+            stable=len(start),
             must_start_with=healed,
             stop_token_ids=self.stop_token_ids,
         )
