@@ -34,7 +34,6 @@ from engine.messages import (
     InstalledModel,
     ModelInfo,
     ParityCase,
-    PeerWeights,
     Prefilling,
     Priority,
     RenderedPrompt,
@@ -43,6 +42,7 @@ from engine.messages import (
     ToolCall,
     Totals,
 )
+from engine.peer_weights import PeerWeights
 from engine.prefix_cache.messages import (
     CACHE_ACTIONS,
     CacheEvictions,

