@@ -68,7 +68,8 @@ def search(root: WritableRoot, query: Query) -> Iterator[Found | Skipped]:
     listing = Listing(place, outer_rules(place.path))
     listing.scan()
     wanted = GitIgnoreSpec.from_lines(query.globs)
-    names = listing.names()
+    # A submodule's `.git` is a file.
+    names = {name for name in listing.names() if ".git" not in name.split("/")}
     paths = [name for name in names if not query.globs or wanted.match_file(name)]
     links = _links(root.path, listing, wanted) if query.globs else ()
     plain = (glob.strip("/") for glob in query.globs if not _GLOB.search(glob))
