@@ -93,6 +93,10 @@ def command(
             "--chaos", help="Meanwhile cancel requests, preempt replies and reuse prefixes."
         ),
     ] = False,
+    switch: Annotated[
+        bool,
+        typer.Option("--switch", help="Another drafter and width every round, at random."),
+    ] = False,
     fast: Annotated[
         bool, typer.Option("--fast", help="Use widths that did not probe equal at load.")
     ] = False,
@@ -123,7 +127,8 @@ def command(
         json=json,
     )
     with tempfile.TemporaryDirectory(prefix="pillion-verify-") as scratch:
-        proofs = [Proof(options.draft, lambda: engine_client(options))]
+        policy = "switch" if switch else "always"
+        proofs = [Proof(options.draft, lambda: engine_client(options), policy=policy)]
         if draft == ALL:
             proofs = every_proof(options, Path(scratch) / "random")
         raise typer.Exit(asyncio.run(prove(proofs, options.model, settings)))

@@ -78,7 +78,7 @@ def mixed(calls: str) -> str:
     """
     opening, *_, closing = re.findall(r"<\[[0-9]+\]>", calls) or ("", "")
     return f"""\
-start: part {opening} CALL {closing} part
+start: part {opening} "\\n" CALL {closing} part
 part: SENTENCE "```python\\n" block
 SENTENCE: /\\n?[A-Z][^`<\\n]{{20,120}}[.:]/ "\\n\\n"
 block[lazy]: BLOCK

@@ -1,11 +1,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
+import typer
 
 from engine import EngineClient, EngineOptions, EngineStatus, GenerateRequest, NotReady
 from engine.testing import FakeEngine
@@ -187,3 +188,19 @@ def test_a_model_without_a_drafter_is_proven_with_a_random_one(
     for proof in proofs:
         proof.client()
     assert {options.draft for options in started} == {str(tmp_path / "random")}
+
+
+@pytest.mark.parametrize("switch", [False, True])
+def test_drafters_and_widths_can_change_every_round(
+    switch: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    policies: list[str] = []
+
+    async def noted(proofs: Sequence[Proof], name: str, settings: Settings) -> int:
+        policies.extend(proof.policy for proof in proofs)
+        return 0
+
+    monkeypatch.setattr(verify, "prove", noted)
+    with pytest.raises(typer.Exit):
+        verify.command(switch=switch, pairs=1)
+    assert policies == ["switch" if switch else "always"]

@@ -102,8 +102,8 @@ async def test_short_replies_are_made_to_several_variants() -> None:
 
 def test_a_mixed_grammar_takes_the_markers_of_the_calls() -> None:
     text = mixed('start: call\ncall: <[7]> "\\n" rest <[8]>\n')
-    assert text.startswith("start: part <[7]> CALL <[8]> part\n")
-    assert mixed('start: "no control tokens"\n').startswith("start: part  CALL  part\n")
+    assert text.startswith('start: part <[7]> "\\n" CALL <[8]> part\n')
+    assert mixed('start: "no control tokens"\n').startswith('start: part  "\\n" CALL  part\n')
     for grammar in (text, mixed('start: "x"\n')):
         assert problem(grammar) == ""
 
