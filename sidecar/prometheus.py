@@ -119,6 +119,16 @@ def _surplus(regimes: list[dict[str, Any]]) -> Iterator[Metric]:
         ],
     )
     yield Metric(
+        "pillion_drafted_rounds_total",
+        "counter",
+        "Rounds with drafts, by whose they were.",
+        [
+            Sample({"regime": regime["regime"], "drafter": drafter["drafter"]}, drafter["rounds"])
+            for regime in regimes
+            for drafter in regime["drafters"]
+        ],
+    )
+    yield Metric(
         "pillion_target_only_seconds_total",
         "counter",
         "Time of rounds without drafts, by why there were none.",
@@ -182,18 +192,25 @@ def _cache(cache: Mapping[str, Any]) -> Iterator[Metric]:
 
 
 def _costs(status: Mapping[str, Any]) -> Iterator[Metric]:
-    forward = status["costs"]["forward"] if status["costs"] else None
+    costs = status["costs"] or {"forward": None, "drafters": {}}
     yield Metric(
         "pillion_forward_seconds",
         "gauge",
         "What a target forward takes on this machine, as measured at load.",
         [
             Sample({"context": context, "rows": rows}, seconds)
-            for context, row in zip(forward["contexts"], forward["seconds"], strict=True)
-            for rows, seconds in zip(forward["counts"], row, strict=True)
-        ]
-        if forward
-        else [],
+            for context, rows, seconds in _measured(costs["forward"])
+        ],
+    )
+    yield Metric(
+        "pillion_proposal_seconds",
+        "gauge",
+        "What a drafter's proposal takes on this machine, as measured at load.",
+        [
+            Sample({"drafter": drafter, "context": context, "drafts": drafts}, seconds)
+            for drafter, grid in costs["drafters"].items()
+            for context, drafts, seconds in _measured(grid)
+        ],
     )
     yield _one(
         "pillion_slowdown_ratio",
@@ -201,6 +218,14 @@ def _costs(status: Mapping[str, Any]) -> Iterator[Metric]:
         "How much longer rounds take now than was measured at load.",
         status["slowdown"],
     )
+
+
+def _measured(grid: Mapping[str, Any] | None) -> Iterator[tuple[int, int, float]]:
+    """(context, count, seconds) of a cost grid."""
+    if grid is not None:
+        for context, row in zip(grid["contexts"], grid["seconds"], strict=True):
+            for count, seconds in zip(grid["counts"], row, strict=True):
+                yield context, count, seconds
 
 
 def _one(name: str, kind: str, what: str, value: float) -> Metric:

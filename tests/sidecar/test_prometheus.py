@@ -55,6 +55,7 @@ def test_surplus_by_regime() -> None:
         'regime="tool_call"': -0.01,
     }
     assert found["pillion_verify_rounds_total"]['regime="code",rows="5"'] == 20
+    assert found["pillion_drafted_rounds_total"] == {'regime="code",drafter="copy"': 20}
     drafts = found["pillion_drafts_total"]
     where = 'regime="code",drafter="copy"'
     assert drafts[f'{where},position="1",outcome="accepted"'] == 16
@@ -66,8 +67,9 @@ def test_surplus_by_regime() -> None:
 def test_costs_and_the_machine() -> None:
     found = scraped()
     assert found["pillion_forward_seconds"]['context="1024",rows="6"'] == 0.09
+    assert found["pillion_proposal_seconds"]['drafter="dflash",context="64",drafts="2"'] == 0.006
     assert found["pillion_slowdown_ratio"] == {"": 1.3}
-    assert "pillion_forward_seconds" not in scraped(costs=None)
+    assert {"pillion_forward_seconds", "pillion_proposal_seconds"}.isdisjoint(scraped(costs=None))
 
 
 @pytest.mark.parametrize(("state", "ready"), [("loading", 0), ("ready", 1), ("failed", 0)])
