@@ -477,15 +477,6 @@ class ParityCase(Struct, frozen=True, kw_only=True):
     error: str = ""
 
 
-class PeerWeights(Struct, frozen=True, kw_only=True):
-    """What `engine.loading.peer_weights` found: paths of a file and two folders, or the error."""
-
-    gguf: str = ""
-    folder: str = ""
-    cache: str = ""
-    error: str = ""
-
-
 class BaselineRequest(Struct, frozen=True, kw_only=True):
     """Asks `engine.targets.baseline` for a greedy reply."""
 

@@ -1,4 +1,4 @@
-"""Where the weights that other implementations read are: what `engine.loading.peer_weights` says."""
+"""Where the weights are that other implementations read; see `engine.loading.peer_weights`."""
 
 from __future__ import annotations
 
