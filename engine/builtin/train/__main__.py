@@ -16,7 +16,7 @@ from pathlib import Path
 from engine.builtin import TARGET
 
 SHIPPED = TARGET.parent
-BASE_STEPS, DOORS_STEPS, EDITS_STEPS = 3500, 1100, 420
+BASE_STEPS, DOORS_STEPS = 3300, 3050
 # Spinning threads and returning memory to the system cost most of the time on a shared machine.
 QUIET = {
     "OMP_NUM_THREADS": "1",
@@ -33,15 +33,18 @@ QUIET = {
 def stages(work: Path, out: Path) -> list[tuple[str, list[object], Path]]:
     """Module, arguments and last product of each stage, in order."""
     wheels, data = work / "wheels", work / "data"
-    base, doors, edits = (work / f"{name}.pt" for name in ("base", "doors", "edits"))
+    base, doors = work / "base.pt", work / "doors.pt"
     drafters = work / "drafters"
     train = ["--data", data, "--compile"]
-    last = ["--stage", "edits", "--start", doors]
-    export = ["--target", edits, "--drafters", drafters, "--tokenizer", TARGET, "--out", out]
+    export = ["--target", doors, "--drafters", drafters, "--tokenizer", TARGET, "--out", out]
     pair = ["--model", out / "target", "--drafters", out / "dflash", out / "dflash2"]
     measured = ["--answers", work / "answers.json", "--out", work / "report.json"]
     return [
-        ("dataset", ["--wheels", wheels, "--tokenizer", TARGET, "--out", data], data / "tool.npz"),
+        (
+            "dataset",
+            ["--wheels", wheels, "--tokenizer", TARGET, "--out", data],
+            data / "rename.npz",
+        ),
         (
             "train",
             [*train, "--stage", "base", "--steps", BASE_STEPS, "--rate", 0.02, "--out", base],
@@ -53,11 +56,10 @@ def stages(work: Path, out: Path) -> list[tuple[str, list[object], Path]]:
             work / "doors.done",
         ),
         (
-            "train",
-            [*train, *last, "--steps", EDITS_STEPS, "--rate", 0.01, "--out", edits],
-            work / "edits.done",
+            "drafter",
+            ["--target", doors, "--data", data, "--compile", "--out", drafters],
+            work / "drafters.done",
         ),
-        ("drafter", ["--target", edits, "--data", data, "--out", drafters], work / "drafters.done"),
         ("export", export, work / "export.done"),
         ("evaluate", ["--wheels", wheels, *pair, *measured], work / "report.json"),
         ("card", ["--report", work / "report.json", "--out", out], work / "card.done"),

@@ -11,7 +11,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import mlx.core as mx
+import numpy as np
 
+from engine.decoding.sampling import choose
 from engine.drafters.copy import CopyDrafter
 from engine.drafters.dflash import DFlashModel
 from engine.drafters.dflash_drafter import DFlashDrafter
@@ -88,6 +90,24 @@ def replay(
         drafter.commit(text[at : at + kept])
         at, rounds = at + kept, rounds + 1
     return Count(len(reply.tokens) - 1, rounds)
+
+
+def drafted_by_itself(target: Target, reply: Reply, noise_seed: int) -> Count:
+    """Rounds of `reply` if the target itself drafted: what no drafter can do better.
+
+    With the verifier's noise it is always right; with another it shows how far the text itself
+    leaves the choice open.
+    """
+    text, first = [*reply.prompt, *reply.tokens], len(reply.prompt)
+    logits = target.forward(text[:-1], target.new_caches())[first:].astype(mx.float32)
+    positions = range(first + 1, len(text))
+    chosen = np.array(choose(logits, positions, reply.sampling, noise_seed)).tolist()
+    at, rounds = 0, 0
+    true = text[first + 1 :]
+    while at < len(true):
+        kept = matching(chosen[at : at + MOST_DRAFTS], true[at:]) + 1
+        at, rounds = min(at + kept, len(true)), rounds + 1
+    return Count(len(true), rounds)
 
 
 def matching(guessed: Sequence[int], true: Sequence[int]) -> int:

@@ -19,7 +19,10 @@ SCORES = {
     "fill_line": "fill in the middle: the rest of a line, exact",
     "fill_whole": "fill in the middle: also stops there",
 }
-REGIMES = ("no_loops", "code", "fill", "rename", "edit", "tool", "chat", "all", "own_noise")
+REGIMES = (
+    "no_loops", "code", "fill", "rename", "edit", "tool", "chat", "all", "own_noise",
+    "own_noise_code",
+)  # fmt: skip
 SAMPLED = {"greedy": "greedy", "t07": "T 0.7, top-p 0.95", "t10": "T 1.0"}
 TEMPLATE = Path(__file__).with_name("card.md")
 

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from engine.builtin.train.corpus import Corpus, Source, collect, download
-from engine.builtin.train.samples import Renderer, Sample, samples
+from engine.builtin.train.samples import Renderer, Sample, rename_samples, samples
 
 Rows = npt.NDArray[np.uint16]
 Weights = npt.NDArray[np.uint8]  # in tenths
@@ -20,14 +20,15 @@ Weights = npt.NDArray[np.uint8]  # in tenths
 LENGTH = 513  # inputs and, one later, their labels
 ROWS_A_STEP = 4
 OPEN_ROWS = 24
-KINDS = ("plain", "fill", "edit", "write", "tool")
-# Shares of rows. The second half of a run turns to what the doors ask for.
-EARLY = (0.36, 0.20, 0.25, 0.09, 0.10)
-LATE = (0.18, 0.22, 0.36, 0.08, 0.16)
-LATE_FROM = 0.3
-# The first stage teaches text, and a little of the rest; the last one edits above all.
-BASE = (0.62, 0.18, 0.10, 0.05, 0.05)
-EDITS = (0.12, 0.15, 0.55, 0.04, 0.14)
+KINDS = ("plain", "fill", "edit", "write", "tool", "rename")
+# Shares of rows. The second part of a stage, at falling rates, turns to plain text again.
+EARLY = (0.32, 0.10, 0.10, 0.04, 0.07, 0.37)
+LATE = (0.36, 0.10, 0.18, 0.04, 0.08, 0.24)
+LATE_FROM = 0.5
+# Characters of the longest functions in each part of the rows of renames, in the order of reading.
+LONGEST_RENAMED = (160, 240, 400, 640)
+# The first stage teaches text, and a little of the rest.
+BASE = (0.62, 0.18, 0.10, 0.05, 0.05, 0.0)
 
 
 def pack(found: Iterable[Sample], most_rows: int, end: int) -> tuple[Rows, Weights]:
@@ -77,14 +78,30 @@ def stream(found: Iterable[Sample], most_rows: int) -> tuple[Rows, Weights]:
 def rows_of(
     kind: str, sources: list[Source], renderer: Renderer, seed: int, most_rows: int
 ) -> tuple[Rows, Weights]:
+    if kind == "rename":
+        return renames(sources, renderer, seed, most_rows)
     found = samples(kind, sources, renderer, seed)
     return stream(found, most_rows) if kind == "plain" else pack(found, most_rows, renderer.end)
+
+
+def renames(
+    sources: list[Source], renderer: Renderer, seed: int, most_rows: int
+) -> tuple[Rows, Weights]:
+    """Renames from the shortest functions to the longest, a quarter of the rows each."""
+    parts = []
+    for index, longest in enumerate(LONGEST_RENAMED):
+        found = rename_samples(sources, renderer, seed + index, longest)
+        parts.append(pack(found, most_rows // len(LONGEST_RENAMED), renderer.end))
+    rows, weights = zip(*parts, strict=True)
+    return np.concatenate(rows), np.concatenate(weights)
 
 
 def build(corpus: Corpus, renderer: Renderer, folder: Path, most_rows: int) -> None:
     """Write `folder`/KIND.npz for each kind."""
     folder.mkdir(parents=True, exist_ok=True)
     for kind in KINDS:
+        if (folder / f"{kind}.npz").exists():
+            continue
         rows, weights = rows_of(kind, corpus.train, renderer, 1, most_rows)
         np.savez(folder / f"{kind}.npz", rows=rows, weights=weights)
         print(f"{kind}: {len(rows)} rows, {np.count_nonzero(weights) / weights.size:.0%} used")
@@ -100,7 +117,7 @@ class Schedule:
     steps: int
     shares: tuple[tuple[float, ...], tuple[float, ...]] = (EARLY, LATE)
     seed: int = 0
-    begin: float = 0.0
+    begin: tuple[float, ...] = (0.0,) * len(KINDS)
 
     def kinds(self, step: int) -> list[int]:
         shares = self.shares[step >= LATE_FROM * self.steps]
@@ -116,7 +133,9 @@ class Reader:
         self._kinds = [np.load(folder / f"{kind}.npz") for kind in KINDS]
         self._rows = [data["rows"] for data in self._kinds]
         self._weights = [data["weights"] for data in self._kinds]
-        self._next = [int(schedule.begin * len(rows)) for rows in self._rows]
+        self._next = [
+            int(begin * len(rows)) for begin, rows in zip(schedule.begin, self._rows, strict=True)
+        ]
         self._step = 0
 
     def skip_to(self, step: int) -> None:

@@ -16,29 +16,32 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from engine.builtin.train.dataset import KINDS
 from engine.builtin.train.drafter_model import FIRST, SECOND, Drafter, DrafterShape
 from engine.builtin.train.model import Target
 from engine.builtin.train.optimizer import Optimizer, share_of_rate
 from engine.builtin.train.train import SAID_EVERY, load_target, save
 
 PROMPT, CONTINUED = 160, 96
-TOGETHER = 96  # continuations decoded at a time
-# Temperatures of the continuations, in turn: half of them are greedy.
-TEMPERATURES = (0.0, 0.7, 0.0, 1.0)
+TOGETHER = 192  # continuations decoded at a time
+# Temperatures of the continuations, in turn, and of which rows the prompts are pieces: code above
+# all, where guessing is hard.
+TEMPERATURES = (0.0, 0.7, 1.0, 0.0, 0.7)
+PROMPT_KINDS = ("plain", "fill", "edit", "plain", "tool", "write", "plain", "rename")
 TEXTS_A_STEP, BLOCKS_A_TEXT = 8, 24
-SLOT_FADE = 4.0  # a slot counts when all before it are accepted, so later ones weigh less
+# The first anchor: the end of the prompts is text of people, which a third of the blocks are in.
+ANCHORS_FROM = 120
+SLOT_FADE = 2.5  # a slot counts when all before it are accepted, so later ones weigh less
 FIRST_NORM = 0.25
 TRUTH = 0.5  # share of the loss on the token written; the rest is on the target's distribution
 
 
 def prompts(data: Path, count: int, seed: int) -> Tensor:
-    """Pieces of training rows [count, PROMPT], of all kinds alike."""
+    """Pieces of training rows [count, PROMPT], of PROMPT_KINDS in turn."""
     rng = np.random.default_rng(seed)
-    rows = [np.load(data / f"{kind}.npz")["rows"] for kind in KINDS]
+    rows = {kind: np.load(data / f"{kind}.npz")["rows"] for kind in set(PROMPT_KINDS)}
     taken = []
     for i in range(count):
-        pool = rows[i % len(rows)]
+        pool = rows[PROMPT_KINDS[i % len(PROMPT_KINDS)]]
         start = int(rng.integers(0, pool.shape[1] - PROMPT))
         taken.append(pool[rng.integers(len(pool)), start : start + PROMPT])
     return torch.from_numpy(np.stack(taken).astype(np.int64))
@@ -145,10 +148,18 @@ def _against(logits: Tensor, wanted: Tensor, labels: Tensor) -> Tensor:
 
 
 def train(
-    drafter: Drafter, target: Target, known: Lessons, out: Path, steps: int, rate: float
+    drafter: Drafter,
+    target: Target,
+    known: Lessons,
+    out: Path,
+    *,
+    steps: int,
+    rate: float,
+    compiled: bool,
 ) -> None:
     """Train in place; `out` is the checkpoint to go on from and to end with."""
     optimizer, step, spent = Optimizer(drafter, rate), 0, 0.0
+    loss_of = torch.compile(slot_loss, dynamic=False) if compiled else slot_loss
     if out.exists():
         content = torch.load(out, weights_only=True)
         drafter.load_state_dict(content["weights"])
@@ -161,11 +172,11 @@ def train(
         last = known.texts.shape[1] - drafter.shape.block_size
         anchors = np.stack(
             [
-                rng.choice(np.arange(PROMPT - 1, last + 1), BLOCKS_A_TEXT, replace=False)
+                rng.choice(np.arange(ANCHORS_FROM, last + 1), BLOCKS_A_TEXT, replace=False)
                 for _ in range(TEXTS_A_STEP)
             ]
         )
-        loss, right = slot_loss(drafter, target, known.take(chosen), torch.from_numpy(anchors))
+        loss, right = loss_of(drafter, target, known.take(chosen), torch.from_numpy(anchors))
         loss.backward()
         optimizer.step(share_of_rate(step, steps))
         step += 1
@@ -200,9 +211,10 @@ def main() -> None:
     options.add_argument("--data", type=Path, required=True)
     options.add_argument("--out", type=Path, required=True, help="a folder for checkpoints")
     options.add_argument("--start", type=Path, help="a checkpoint for version 1 to begin from")
-    options.add_argument("--continuations", type=int, default=1536)
-    options.add_argument("--steps", type=int, nargs=2, default=(700, 400), help="of each version")
+    options.add_argument("--continuations", type=int, default=1920)
+    options.add_argument("--steps", type=int, nargs=2, default=(2400, 1600), help="of each version")
     options.add_argument("--rate", type=float, default=0.02)
+    options.add_argument("--compile", action="store_true")
     given = options.parse_args()
     torch.set_num_threads(1)
     torch.manual_seed(1)
@@ -215,10 +227,26 @@ def main() -> None:
     first.norm.weight.data = target.norm.weight.data * FIRST_NORM
     if given.start:
         first.load_state_dict(torch.load(given.start, weights_only=True)["weights"])
-    train(first, target, known, given.out / "dflash.pt", given.steps[0], given.rate)
+    train(
+        first,
+        target,
+        known,
+        given.out / "dflash.pt",
+        steps=given.steps[0],
+        rate=given.rate,
+        compiled=given.compile,
+    )
     second = Drafter(SECOND)
     second.load_state_dict(first.state_dict(), strict=False)
-    train(second, target, known, given.out / "dflash2.pt", given.steps[1], given.rate / 2)
+    train(
+        second,
+        target,
+        known,
+        given.out / "dflash2.pt",
+        steps=given.steps[1],
+        rate=given.rate / 2,
+        compiled=given.compile,
+    )
 
 
 if __name__ == "__main__":

@@ -87,17 +87,23 @@ RENAMES = (
 )
 
 
-def rename(text: str, node: ast.FunctionDef, rng: random.Random) -> tuple[str, str, str] | None:
-    """Rename one name in a function: instruction, before, after; None if it has none."""
+def renaming(text: str, node: ast.FunctionDef, rng: random.Random) -> tuple[str, str] | None:
+    """A name of a function and a new one for it; None if it has none."""
     names = names_in(node, text)
     if not names:
         return None
     old = rng.choice(names)
     new = invented_name(rng) if rng.random() < 0.75 else f"{rng.choice(('new', 'my'))}_{old}"
-    if re.search(rf"\b{re.escape(new)}\b", text):
+    return None if re.search(rf"\b{re.escape(new)}\b", text) else (old, new)
+
+
+def rename(text: str, node: ast.FunctionDef, rng: random.Random) -> tuple[str, str, str] | None:
+    """Rename one name in a function: instruction, before, after; None if it has none."""
+    names = renaming(text, node, rng)
+    if names is None:
         return None
-    instruction = rng.choice(RENAMES).format(old=old, new=new)
-    return instruction, text, substitute(old, new, text)
+    old, new = names
+    return rng.choice(RENAMES).format(old=old, new=new), text, substitute(old, new, text)
 
 
 def without_docstring(text: str, node: ast.FunctionDef) -> str | None:

@@ -30,7 +30,14 @@ from engine import (
     engine_client,
     error_of,
 )
-from engine.builtin.train.acceptance import Count, Reply, dflash, replay, seen_by_drafters
+from engine.builtin.train.acceptance import (
+    Count,
+    Reply,
+    dflash,
+    drafted_by_itself,
+    replay,
+    seen_by_drafters,
+)
 from engine.builtin.train.corpus import Source, collect
 from engine.builtin.train.edits import EDITS, functions, rename
 from engine.builtin.train.samples import cut, write
@@ -242,13 +249,14 @@ async def answers(
     try:
         for regime in MAKERS:
             scored = regime not in ("code", "chat")
-            count = given.tasks if scored else given.drafted
+            drafted = given.code if regime == "code" else given.drafted
+            count = given.tasks if scored else drafted
             for index, task in enumerate(tasks(regime, held_out, count)):
                 for name, sampling in SAMPLINGS.items():
-                    if name != "greedy" and index >= given.drafted:
+                    if name != "greedy" and index >= drafted:
                         continue
                     reply, text = await answer(client, task, sampling, index)
-                    if index < given.drafted:
+                    if index < drafted:
                         replies[name].append((regime, reply))
                     for score, right in task.judge(text).items() if name == "greedy" else ():
                         scores.setdefault(score, []).append(right)
@@ -279,7 +287,8 @@ def acceptance(
                 counts.setdefault(key, Count()).add(counted)
             if sampled and sampling != "greedy" and not reply.loops:
                 own = count(reply, reply.seed + ANOTHER_SEED)
-                counts.setdefault("own_noise", Count()).add(own)
+                for key in ("own_noise", f"own_noise_{regime}"):
+                    counts.setdefault(key, Count()).add(own)
         report[sampling] = {key: counted.per_round for key, counted in sorted(counts.items())}
         report[sampling]["looping_replies"] = sum(reply.loops for _, reply in found)
         report[sampling]["replies"] = len(found)
@@ -290,6 +299,11 @@ def acceptance(
 def all_acceptance(target: Target, folders: Sequence[Path], replies: Replies) -> dict[str, Any]:
     """`acceptance` of copying and of the drafters in `folders`, by name."""
     report = {"copy": acceptance("copy", replies, lambda r, _: replay(CopyDrafter(), r), False)}
+
+    def itself(reply: Reply, seed: int) -> Count:
+        return drafted_by_itself(target, reply, seed)
+
+    report["itself"] = acceptance("itself", replies, itself, True)
     seen: dict[tuple[object, ...], mx.array] = {}
     for folder in folders:
         model = load_drafter(
@@ -356,6 +370,7 @@ def main() -> None:
     options.add_argument("--windows", type=int, default=12, help="of 512 tokens")
     options.add_argument("--tasks", type=int, default=30, help="scored ones of each kind")
     options.add_argument("--drafted", type=int, default=6, help="replies a drafter is tried on")
+    options.add_argument("--code", type=int, default=24, help="those that continue code")
     given = options.parse_args()
     began = time.monotonic()
     report = evaluate(given)

@@ -17,7 +17,16 @@ from pathlib import Path
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from engine.builtin.train.corpus import Source
-from engine.builtin.train.edits import Message, edit, functions, without_docstring
+from engine.builtin.train.edits import (
+    MOST_FUNCTION_CHARACTERS,
+    RENAMES,
+    Message,
+    edit,
+    functions,
+    renaming,
+    substitute,
+    without_docstring,
+)
 from engine.builtin.train.tool_prompts import tool_chat
 from engine.text.fill_in_middle import FillInMiddle
 from engine.text.instructions import change, reply
@@ -25,6 +34,7 @@ from engine.text.vocabulary import Vocabulary
 
 Sample = tuple[list[int], list[float]]
 PROMPT_WEIGHT = 0.1
+CHANGED = 3.0
 END = "<|endoftext|>"
 
 
@@ -57,6 +67,20 @@ class Renderer:
         whole = self._template.render(messages=messages, tools=tools, add_generation_prompt=False)
         before, after = self.encode(prompt), self.encode(whole[len(prompt) :].rstrip("\n"))
         return [*before, *after], [PROMPT_WEIGHT] * len(before) + [1.0] * len(after)
+
+    def renamed(self, messages: list[Message], new: str) -> Sample:
+        """A rename; the tokens of the new name and those behind it, where to copy from changes,
+        count CHANGED times in the loss."""
+        ids, weights = self.chat(messages)
+        after = self._template.render(messages=messages, tools=None, add_generation_prompt=False)
+        after = after[len(self.prompt(messages[:-1])) :].rstrip("\n")
+        encoded = self.vocabulary.tokenizer.encode(after, add_special_tokens=False)
+        first, spans = len(ids) - len(encoded.ids), encoded.offsets
+        for found in re.finditer(rf"\b{re.escape(new)}\b", after):
+            for index, (start, end) in enumerate(spans):
+                if start <= found.end() and end > found.start():
+                    weights[first + index] = CHANGED
+        return ids, weights
 
     def fill(self, prefix: str, middle: str, suffix: str) -> Sample:
         """A completion, with the part of a word that the codec would ask the model to repeat."""
@@ -128,7 +152,10 @@ def cut(text: str, rng: random.Random) -> tuple[str, str, str] | None:
 
 
 def samples(kind: str, sources: list[Source], renderer: Renderer, seed: int) -> Iterator[Sample]:
-    """Samples of one kind ("plain", "fill", "edit", "write", "tool"), in a fixed order."""
+    """Samples of one kind of `engine.builtin.train.dataset.KINDS`, in a fixed order."""
+    if kind == "rename":
+        yield from rename_samples(sources, renderer, seed)
+        return
     for source in sources:
         rng = random.Random(f"{seed} {kind} {source.name}")
         if kind == "plain":
@@ -147,3 +174,25 @@ def samples(kind: str, sources: list[Source], renderer: Renderer, seed: int) -> 
             for text, node in found[:16]:
                 if asked := make(text, node, rng):
                     yield renderer.chat(asked)
+
+
+def rename_samples(
+    sources: list[Source],
+    renderer: Renderer,
+    seed: int,
+    longest: int = MOST_FUNCTION_CHARACTERS,
+) -> Iterator[Sample]:
+    """Renames of functions of at most `longest` characters."""
+    for source in sources:
+        rng = random.Random(f"{seed} rename {source.name}")
+        found = [pair for pair in functions(source) if len(pair[0]) <= longest]
+        rng.shuffle(found)
+        for text, node in found[:12]:
+            if names := renaming(text, node, rng):
+                old, new = names
+                instruction = rng.choice(RENAMES).format(old=old, new=new)
+                asked = [
+                    {"role": "user", "content": change(instruction, text)},
+                    {"role": "assistant", "content": reply(substitute(old, new, text))},
+                ]
+                yield renderer.renamed(asked, new)

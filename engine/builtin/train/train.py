@@ -14,16 +14,15 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from engine.builtin.train import model
-from engine.builtin.train.dataset import BASE, EARLY, EDITS, LATE, Reader, Schedule
+from engine.builtin.train.dataset import BASE, EARLY, LATE, Reader, Schedule
 from engine.builtin.train.optimizer import Optimizer, share_of_rate
 
 EVERY = 50  # steps between checkpoints
 SAID_EVERY = 20
 # Shares of the kinds of rows early and late in a stage, and where in the rows it begins.
 STAGES = {
-    "base": ((BASE, BASE), 0.0),
-    "doors": ((EARLY, LATE), 0.0),
-    "edits": ((EDITS, EDITS), 0.43),
+    "base": ((BASE, BASE), (0.0,) * 6),
+    "doors": ((EARLY, LATE), (0.58,) * 5 + (0.0,)),
 }
 
 
@@ -74,7 +73,7 @@ def train(given: argparse.Namespace) -> None:
         with torch.autocast("cpu", torch.bfloat16):
             value = loss(target, target(ids[:, :-1])[0], ids[:, 1:], weights)
         value.backward()
-        optimizer.step(share_of_rate(step, given.steps))
+        optimizer.step(share_of_rate(step, given.steps, decay_from=given.decay_from))
         step += 1
         losses.append(value.item())
         if not math.isfinite(losses[-1]):
@@ -105,6 +104,7 @@ def main() -> None:
     options.add_argument("--stage", choices=tuple(STAGES), default="doors")
     options.add_argument("--steps", type=int, required=True)
     options.add_argument("--rate", type=float, default=0.02)
+    options.add_argument("--decay-from", type=float, default=0.16)
     options.add_argument("--compile", action="store_true")
     train(options.parse_args())
 

@@ -2,9 +2,22 @@
 
 from __future__ import annotations
 
-from engine.builtin.train.acceptance import Count, Reply, matching, replay
+import numpy as np
+
+from engine.builtin import TARGET
+from engine.builtin.train.acceptance import (
+    MOST_DRAFTS,
+    Count,
+    Reply,
+    drafted_by_itself,
+    matching,
+    replay,
+)
+from engine.decoding.sampling import choose
 from engine.drafters.copy import CopyDrafter
-from engine.messages import Sampling
+from engine.loading.load import load
+from engine.messages import EngineOptions, Sampling
+from engine.targets.target import bind
 
 
 def test_rounds_of_a_copied_reply_match_the_drafter_itself() -> None:
@@ -39,3 +52,20 @@ def test_loops_are_told_from_text() -> None:
     assert Reply((1,), (*text, *period * 12), Sampling(), 0).loops
     assert not Reply((1,), (*period * 12, *text), Sampling(), 0).loops
     assert not Reply((1,), period * 4, Sampling(), 0).loops
+
+
+def test_with_the_same_noise_a_target_guesses_itself() -> None:
+    options = EngineOptions(model=str(TARGET), draft="copy", audit=False)
+    loaded = load(options, lambda *_: None)
+    target, sampling, seed = bind(loaded.model, loaded.config), Sampling(temperature=1.0), 3
+    text = loaded.codec.encode("import os\n\n\ndef names(folder):\n")
+    prompt, caches = tuple(text), target.new_caches()
+    logits = target.forward(text, caches)[-1:]
+    for _ in range(2 * MOST_DRAFTS + 3):
+        text.append(int(np.array(choose(logits, [len(text)], sampling, seed))[0]))
+        logits = target.forward(text[-1:], caches)
+    reply = Reply(prompt, tuple(text[len(prompt) :]), sampling, seed)
+    assert drafted_by_itself(target, reply, seed) == Count(2 * MOST_DRAFTS + 2, 2)
+    other = drafted_by_itself(target, reply, seed + 1)
+    assert other.tokens == 2 * MOST_DRAFTS + 2
+    assert other.rounds > 4

@@ -114,7 +114,7 @@ def test_a_killed_run_goes_on_as_if_it_had_not_been(
     def run(name: str, start: Path | None = None) -> Any:
         given = argparse.Namespace(
             data=tmp_path, out=tmp_path / name, start=start, stage="doors", steps=4, rate=0.01,
-            compile=False,
+            decay_from=0.25, compile=False,
         )  # fmt: skip
         training.train(given)
         return torch.load(tmp_path / name, weights_only=True)

@@ -13,9 +13,24 @@ import pytest
 
 from engine.builtin import TARGET
 from engine.builtin.train.corpus import Source, collect, licence, stdlib_is_held_out
-from engine.builtin.train.dataset import KINDS, LENGTH, Reader, Schedule, pack
+from engine.builtin.train.dataset import (
+    KINDS,
+    LENGTH,
+    LONGEST_RENAMED,
+    Reader,
+    Schedule,
+    pack,
+    rows_of,
+)
 from engine.builtin.train.edits import EDITS, functions, rename
-from engine.builtin.train.samples import PROMPT_WEIGHT, Renderer, cut, samples
+from engine.builtin.train.samples import (
+    CHANGED,
+    PROMPT_WEIGHT,
+    Renderer,
+    cut,
+    rename_samples,
+    samples,
+)
 from engine.builtin.train.tool_prompts import tool_chat
 from engine.text.codec import TextCodec
 from engine.text.instructions import change, changed_code
@@ -149,6 +164,34 @@ def test_a_rename_renames(source: Source) -> None:
         assert len(ast.dump(ast.parse(after)).split("'")) == len(
             ast.dump(ast.parse(before)).split("'")
         )
+
+
+def test_a_new_name_weighs_more_than_what_is_copied(source: Source, renderer: Renderer) -> None:
+    found = list(rename_samples([source], renderer, 1))
+    assert len(found) >= 5
+    for ids, weights in found:
+        reply_begins = weights.index(1.0)
+        assert set(weights[:reply_begins]) == {PROMPT_WEIGHT}
+        text, changed = renderer.decode(ids), [w == CHANGED for w in weights]
+        asked = text[: text.index("```")]
+        heavy = renderer.decode([i for i, more in zip(ids, changed, strict=True) if more])
+        names = re.findall(r"\w+", asked)
+        assert any(name in heavy for name in names if name in text[len(asked) :])
+        assert 0 < sum(changed) < len(ids) - reply_begins
+
+
+def test_renames_begin_with_the_shortest_functions(renderer: Renderer) -> None:
+    long = "\n".join(f"    value_{i} = {i} + shared_count" for i in range(14))
+    texts = [
+        f"def short_{i}(count_{i}):\n    count_{i} += {i}\n    return count_{i}\n\n\n"
+        f"def long_{i}(shared_count):\n{long}\n    return shared_count\n"
+        for i in range(40)
+    ]
+    sources = [Source(f"{i}.py", text) for i, text in enumerate(texts)]
+    rows, _ = rows_of("rename", sources, renderer, 1, 4 * len(LONGEST_RENAMED))
+    assert len(rows) == 4 * len(LONGEST_RENAMED)
+    assert ["value_" in renderer.decode(row.tolist()) for row in rows[:4]] == [False] * 4
+    assert any("value_" in renderer.decode(row.tolist()) for row in rows[-4:])
 
 
 def test_edits_leave_python(source: Source) -> None:
