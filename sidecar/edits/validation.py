@@ -10,12 +10,15 @@ from sidecar.workspace.positions import split_lines
 
 MOST_CHANGED = 0.5
 """Of a region's characters, taken away or written: an edit leaves more than that alone."""
+FEW_CHARACTERS = 80
 
 
 def check_region(before: str, after: str, most: float = MOST_CHANGED) -> None:
     """Raise Refused where a region was not edited but replaced, or got what nobody sees."""
-    share = changed_characters(before, after)
-    if share > most:
+    changed = changed_characters(before, after)
+    share = changed / max(len(before) + len(after), 1)
+    # A longer name may well be most of a line.
+    if share > most and changed > FEW_CHARACTERS:
         raise Refused(f"the answer changes {share:.0%} of the code; at most {most:.0%} are taken")
     lines = [sum(1 for line in split_lines(text) if line.strip()) for text in (before, after)]
     lost = 1 - lines[1] / max(lines[0], 1)
@@ -35,8 +38,8 @@ def check_syntax(before: str, after: str, language: str) -> None:
         raise Refused(f"the result does not parse as {language} (line {line + 1})")
 
 
-def changed_characters(before: str, after: str) -> float:
-    """Characters that are gone or new, of all characters of both texts: 0 to 1."""
+def changed_characters(before: str, after: str) -> int:
+    """Characters that are gone or new."""
     lines = split_lines(before)
     starts = [0]
     for line in lines:
@@ -45,4 +48,4 @@ def changed_characters(before: str, after: str) -> float:
     for hunk in hunks(before, after):
         gone = starts[hunk.end_line] + hunk.end_column - starts[hunk.line] - hunk.column
         changed += gone + len(hunk.text)
-    return changed / max(len(before) + len(after), 1)
+    return changed

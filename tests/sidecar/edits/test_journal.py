@@ -5,6 +5,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import crash_trials
 import pytest
 
 from engine import RequestError
@@ -186,9 +187,8 @@ def test_the_journal_is_private(root):
 
 
 def run_trials(count, folder, files):
-    program = Path(__file__).with_name("crash_trials.py")
     done = subprocess.run(
-        [sys.executable, str(program), str(count), str(folder), str(files)],
+        [sys.executable, crash_trials.__file__, str(count), str(folder), str(files)],
         capture_output=True,
         text=True,
     )
