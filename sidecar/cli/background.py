@@ -23,7 +23,9 @@ from sidecar.runtime_dir import Address, RuntimeDir
 
 # Imports and binding take a second; a machine that is swapping may need many.
 DOORS_SECONDS = 60.0
-_ENTRY = "from sidecar.cli import main; main()"
+SERVE = (sys.executable, "-P", "-c", "from sidecar.cli import main; main()", "serve")
+"""How to start the daemon in a process of its own; see `child_environment`."""
+
 _KEPT_LOG_BYTES = 1 << 20
 
 
@@ -114,7 +116,7 @@ def _start(config: Config, flags: Mapping[str, object], config_file: Path | None
     try:
         start_at = os.lseek(handle, 0, os.SEEK_END)
         process = subprocess.Popen(
-            [sys.executable, "-P", "-c", _ENTRY, "serve"],
+            SERVE,
             stdin=subprocess.DEVNULL,
             stdout=handle,
             stderr=handle,

@@ -13,23 +13,31 @@ import typer
 from engine import known_drafters
 from sidecar.cli.bench_decode import Settings, decode
 from sidecar.cli.bench_parity import parity
+from sidecar.cli.bench_peers import peers as race
+from sidecar.cli.bench_peers import peers_settings
 from sidecar.cli.bench_surplus import REPEAT as SURPLUS_REPEAT
 from sidecar.cli.bench_surplus import SCHEMAS, SurplusSettings, surplus
+from sidecar.cli.peer_benchmark import PEERS_MINUTES, PEERS_TOKENS
 from sidecar.cli.report import check_writable
 from sidecar.config import load_config
+from sidecar.jobs.race.roster import PEERS
+from sidecar.jobs.race.tasks import REGIMES
 
 REPEAT = 3
+TOKENS = 128
 
 
 class What(enum.StrEnum):
     """decode: tokens a second of target-only, of each drafter and of other implementations, and how
     many drafts are accepted.
     parity: the drafts of our DFlash drafters against those of the official implementation.
-    surplus: drafting while it pays against always and never, simulated and live."""
+    surplus: drafting while it pays against always and never, simulated and live.
+    peers: Pillion, its doors and other implementations, which are installed, side by side."""
 
     DECODE = "decode"
     PARITY = "parity"
     SURPLUS = "surplus"
+    PEERS = "peers"
 
 
 Draft = Annotated[
@@ -71,6 +79,28 @@ Schemas = Annotated[int, typer.Option(min=0, help="Replies that are held to JSON
 Picture = Annotated[
     Path | None, typer.Option(help="Draw the rounds of an agent's reply to this SVG file.")
 ]
+MaxTokens = Annotated[
+    int | None,
+    typer.Option(min=2, help=f"Tokens of a reply. Default: {TOKENS}, of peers {PEERS_TOKENS}."),
+]
+Peer = Annotated[
+    list[str] | None,
+    typer.Option(help=f"Of peers: only these of {', '.join(PEERS)}; commas are allowed."),
+]
+Task = Annotated[
+    list[str] | None,
+    typer.Option(help=f"Of peers: only these of {', '.join(REGIMES)}; commas are allowed."),
+]
+Minutes = Annotated[
+    float, typer.Option(min=0.5, help="Of peers: the time for measuring, without installing.")
+]
+Install = Annotated[
+    bool, typer.Option("--install", help="Of peers: install the others, measure nothing.")
+]
+Report = Annotated[
+    Path | None,
+    typer.Option(help="Of peers: write a Markdown document here, and a chart beside it."),
+]
 Record = Annotated[
     Path | None, typer.Option(help="Write acceptance traces of replies to this file.")
 ]
@@ -85,7 +115,7 @@ def command(
     context: Annotated[int | None, typer.Option(help="Context in tokens.")] = None,
     repeat: Repeat = None,
     cooldown: Cooldown = 0.0,
-    max_tokens: Annotated[int, typer.Option(min=2, help="Tokens of a reply.")] = 128,
+    max_tokens: MaxTokens = None,
     no_eos: NoEos = False,
     peers: Peers = True,
     acceptance: Counted = True,
@@ -96,6 +126,11 @@ def command(
     schemas: Schemas = SCHEMAS,
     picture: Picture = None,
     record: Record = None,
+    peer: Peer = None,
+    task: Task = None,
+    minutes: Minutes = PEERS_MINUTES,
+    install: Install = False,
+    report: Report = None,
     json: Annotated[Path | None, typer.Option(help="Write the figures to this file.")] = None,
 ) -> None:
     """decode: the same coding prompts greedily, target-only, with each drafter, and with other
@@ -109,9 +144,19 @@ def command(
 
     surplus: acceptance traces and cost curves of several machines replayed through the controller;
     then replies target-only, always drafted and by surplus, and replies to 200 JSON schemas.
+
+    peers: SmolLM2 and the built-in pair by Pillion (in the process, and through its doors), mlx_lm,
+    z-lab's dflash, llama.cpp, mlx-dspark and vllm-mlx, each installed from PyPI into an environment
+    of its own. What cannot be measured is a row that says why.
     """
-    for path in (json, picture, record):
+    for path in (json, picture, record, report):
         check_writable(path)
+    if what is What.PEERS:
+        racing = peers_settings(
+            peer, task, repeat=repeat or REPEAT, max_tokens=max_tokens, minutes=minutes
+        )
+        race(racing, json=json, report=report, only_install=install)
+        return
     if what is What.PARITY:
         parity(rounds, json)
         return
@@ -130,7 +175,7 @@ def command(
         settings = SurplusSettings(
             simulated_only=simulated,
             repeat=repeat or SURPLUS_REPEAT,
-            max_tokens=max_tokens,
+            max_tokens=max_tokens or TOKENS,
             schemas=schemas,
             picture=picture,
             record=record,
@@ -142,7 +187,7 @@ def command(
     decoding = Settings(
         drafts=tuple(name for name in drafts if name not in ("auto", "copy", "none")),
         repeat=repeat or REPEAT,
-        max_tokens=max_tokens,
+        max_tokens=max_tokens or TOKENS,
         cooldown=cooldown,
         ignore_eos=no_eos,
         peers=peers,

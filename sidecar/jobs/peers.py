@@ -9,6 +9,7 @@ import msgspec
 from msgspec import Struct
 
 from engine import BaselineReply, BaselineRequest, EngineError, EngineOptions, baseline_command
+from sidecar.jobs.peak_memory import peak_memory
 
 MLX_LM, OFFICIAL_DFLASH = "mlx_lm", "dflash"
 NAMES = {MLX_LM: "mlx_lm", OFFICIAL_DFLASH: "z-lab dflash"}
@@ -19,11 +20,12 @@ _LINE_BYTES = 1 << 22
 
 class Run(Struct, frozen=True, kw_only=True):
     """One greedy reply. seconds: from its first token to its last. rounds: target forwards
-    meanwhile."""
+    meanwhile. prefill: seconds up to the first token, where it is told."""
 
     tokens: tuple[int, ...]
     seconds: float
     rounds: int
+    prefill: float = 0.0
 
 
 class Peer:
@@ -66,7 +68,16 @@ class Peer:
         reply = await self._ask(
             BaselineRequest(prompt=tuple(prompt), max_tokens=max_tokens, ignore_eos=ignore_eos)
         )
-        return Run(tokens=reply.tokens, seconds=reply.decode_ms / 1e3, rounds=reply.rounds)
+        return Run(
+            tokens=reply.tokens,
+            seconds=reply.decode_ms / 1e3,
+            rounds=reply.rounds,
+            prefill=reply.prefill_ms / 1e3,
+        )
+
+    def peak_bytes(self) -> int:
+        """The most memory that the process had; 0 when it has ended."""
+        return peak_memory(self._process.pid) if self._process.returncode is None else 0
 
     async def stop(self) -> None:
         """Idempotent."""

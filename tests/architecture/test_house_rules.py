@@ -173,7 +173,8 @@ def documented_methods() -> set[str]:
 def dangling(path: Path) -> list[str]:
     """Documents named in the code that a reader of this repository does not have."""
     named = re.findall(r"\bDESIGN\b|\b[\w-]+\.md\b", text(path))
-    here = {found.name for found in (*ROOT.glob("*.md"), *files(*PACKAGES, suffixes=(".md",)))}
+    ours = (*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), *files(*PACKAGES, suffixes=(".md",)))
+    here = {found.name for found in ours}
     return [name for name in named if name not in here]
 
 
