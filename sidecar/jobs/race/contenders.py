@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import struct
-import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -232,10 +231,3 @@ def text_hash(text: str) -> str:
 def hash_of(tokens: tuple[int, ...]) -> str:
     """SHA-256 over the ids as little-endian uint32, as `Finished.token_hash`."""
     return hashlib.sha256(struct.pack(f"<{len(tokens)}I", *tokens)).hexdigest()
-
-
-async def timed(contender: Contender, task: Task, max_tokens: int) -> tuple[Measured, float]:
-    """A reply, and the seconds it took altogether."""
-    began = time.perf_counter()
-    made = await contender.reply(task, max_tokens)
-    return made, time.perf_counter() - began

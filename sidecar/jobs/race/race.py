@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from engine import PillionError
-from sidecar.jobs.race.contenders import Contender, Measured, timed
+from sidecar.jobs.race.contenders import Contender, Measured
 from sidecar.jobs.race.tasks import Task
 
 # A system that takes longer than this for all tasks repeats them only while there is time.
@@ -107,11 +107,13 @@ class Race:
     async def _turn(
         self, contender: Contender, task: Task, max_tokens: int
     ) -> tuple[Measured, float] | None:
+        began = self.clock()
         try:
-            return await timed(contender, task, max_tokens)
+            made = await contender.reply(task, max_tokens)
         except PillionError as error:
             self.lost[contender.name] = f"{task.name}: {error.message}"
             return None
+        return made, self.clock() - began
 
 
 def asked(contender: Contender, task: Task) -> bool:
