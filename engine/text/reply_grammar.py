@@ -12,7 +12,7 @@ from engine.messages import Grammar, ReplyFormat
 from engine.text.grammar_check import problem
 from engine.text.json_schema import json_rule
 from engine.text.lark import Rules
-from engine.text.tool_calls import BETWEEN, Form
+from engine.text.tool_calls import Form
 
 SCHEMA_FIELD = "response_format"
 
@@ -38,8 +38,11 @@ def reply_grammar(
         calls = _calls(reply, tools, form, rules)
         blamed += calls
         named["call"] = " | ".join(rule for _, rule in calls)
-        again = f" ({rules.literal(BETWEEN)} call)*" if reply.several else ""
-        alternatives.append(f"call{again}")
+        assert form is not None
+        again = ""
+        if reply.several and form.between is not None:
+            again = f" ({rules.literal(form.between)} call)*"
+        alternatives.append(f"{rules.literal(form.begin)} call{again} {rules.literal(form.end)}")
     text = rules.text(" | ".join(alternatives), **named)
     field = blamed[0][0] if len(blamed) == 1 else "tools"
     if reason := problem(text):

@@ -5,9 +5,11 @@ Which form a model has learnt stands in its chat template.
 
 from __future__ import annotations
 
+import functools
 import json
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 from engine.errors import RequestError
@@ -16,13 +18,24 @@ from engine.text.json_schema import Types, at, json_rule, rebased, regex, steps_
 from engine.text.lark import Rules, quoted
 
 OPEN, CLOSE = "<tool_call>", "</tool_call>"
-# Between two calls, as the templates of the Qwen family write them.
-BETWEEN = "\n"
 Tool = Mapping[str, Any]
 
 
 class Form(Protocol):
-    """One way to write a call. A tool is an OpenAI-shaped function with its ``parameters``."""
+    """One way to write a call. A tool is an OpenAI-shaped function with its ``parameters``.
+
+    begin, end: what stands before the first and after the last call of a reply. between: what
+    stands between two; None where a reply makes one call at most.
+    """
+
+    @property
+    def begin(self) -> str: ...
+
+    @property
+    def between(self) -> str | None: ...
+
+    @property
+    def end(self) -> str: ...
 
     def rule(self, rules: Rules, tool: Tool, field: str) -> str:
         """A Lark expression of a call of `tool`. Raises RequestError naming `field`."""
@@ -37,6 +50,14 @@ def form_of(template: str) -> Form | None:
         return XmlForm()
     if OPEN in template and "arguments" in template:
         return JsonForm()
+    if "[TOOL_CALLS]" in template:
+        if "[ARGS]" not in template:
+            return MISTRAL
+        return MISTRAL_ID if "[CALL_ID]" in template else MISTRAL_ARGS
+    if "<|channel|>" in template and "<|call|>" in template:
+        return HARMONY
+    if "ipython" in template and '"parameters": ' in template:
+        return LLAMA
     return None
 
 
@@ -52,40 +73,129 @@ def read_calls(text: str, form: Form, tools: Mapping[str, Tool]) -> tuple[ToolCa
     return tuple(calls)
 
 
+@dataclass(frozen=True)
 class JsonForm:
-    """``{"name": ..., "arguments": {...}}`` between the markers (Hermes, Qwen 2.5 and 3)."""
+    """``{"name": ..., "arguments": {...}}`` between the markers (Hermes, Qwen 2.5 and 3).
 
-    _OPENING = re.compile(rf"\s*{OPEN}\s*")
-    _CLOSING = re.compile(rf"\s*{CLOSE}")
+    key: the arguments'. before, after: the markers of each call.
+    """
+
+    key: str = "arguments"
+    before: str = f"{OPEN}\n"
+    after: str = f"\n{CLOSE}"
+    begin: str = ""
+    between: str | None = "\n"
+    end: str = ""
 
     def rule(self, rules: Rules, tool: Tool, field: str) -> str:
-        arguments = rebased(tool["parameters"], "#/properties/arguments", field=field)
+        arguments = rebased(tool["parameters"], f"#/properties/{self.key}", field=field)
         call = {
             "type": "object",
             "properties": {
                 "name": {"const": tool["name"]},
                 # Also where the schema does not say so: a call without an object is none.
-                "arguments": {"type": "object", **arguments},
+                self.key: {"type": "object", **arguments},
             },
-            "required": ["name", "arguments"],
+            "required": ["name", self.key],
             "additionalProperties": False,
         }
-        opening, closing = rules.literal(f"{OPEN}\n"), rules.literal(f"\n{CLOSE}")
+        opening, closing = rules.literal(self.before), rules.literal(self.after)
         return f"{opening} {json_rule(call, field=field)} {closing}"
 
     def read(self, text: str, start: int, tools: Mapping[str, Tool]) -> tuple[ToolCall, int] | None:
-        opening = self._OPENING.match(text, start)
+        first = self.begin if start == 0 else self.between
+        opening = None if first is None else _loosely(first, self.before).match(text, start)
         if opening is None:
             return None
         try:
             call, end = json.JSONDecoder().raw_decode(text, opening.end())
         except ValueError:
             return None
-        closing = self._CLOSING.match(text, end)
-        arguments = call.get("arguments") if isinstance(call, dict) else None
-        if closing is None or not isinstance(arguments, dict):
+        closing = _loosely(self.after).match(text, end)
+        if closing is None or not isinstance(call, dict):
             return None
-        return ToolCall(name=str(call.get("name")), arguments=_json(arguments)), closing.end()
+        name, arguments = str(call.get("name")), call.get(self.key)
+        # Without markers any object may look like a call.
+        if not isinstance(arguments, dict) or not (self.before or self.begin or name in tools):
+            return None
+        end = closing.end()
+        if self.end and (last := _loosely(self.end).match(text, end)) is not None:
+            end = last.end()
+        elif self.end and not text[end:].lstrip().startswith(str(self.between).strip()):
+            return None
+        return ToolCall(name=name, arguments=_json(arguments)), end
+
+
+MISTRAL = JsonForm(before="", after="", begin="[TOOL_CALLS] [", between=", ", end="]")
+"""``[TOOL_CALLS] [{"name": ..., "arguments": {...}}, ...]``, up to Mistral's third tokenizer."""
+
+LLAMA = JsonForm(key="parameters", before="", after="", between=None)
+"""``{"name": ..., "parameters": {...}}``, one in a reply (Llama 3.1, 3.2 and 3.3)."""
+
+
+@dataclass(frozen=True)
+class HeaderForm:
+    """The name between `before` and `after`, then the arguments as JSON. identified: an id of
+    nine letters and digits stands in between, behind ``[CALL_ID]``."""
+
+    before: str
+    after: str
+    between: str | None
+    identified: bool = False
+    begin: str = ""
+    end: str = ""
+
+    def rule(self, rules: Rules, tool: Tool, field: str) -> str:
+        name = tool["name"]
+        if not re.fullmatch(r"[\w-]+", name):
+            raise RequestError(f"{field}: {name!r} cannot be written as a name", field=field)
+        parts = [rules.literal(self.before), quoted(name)]
+        if self.identified:
+            parts += [rules.literal("[CALL_ID]"), "/[a-zA-Z0-9]{9}/"]
+        arguments = json_rule({"type": "object", **tool["parameters"]}, field=field)
+        return " ".join([*parts, rules.literal(self.after), arguments])
+
+    def read(self, text: str, start: int, tools: Mapping[str, Tool]) -> tuple[ToolCall, int] | None:
+        if start and self.between is None:
+            return None
+        called = r"([\w-]+)" + (r"\[CALL_ID\][a-zA-Z0-9]{9}" if self.identified else "")
+        header = _loosely(self.before, called=called, after=self.after).match(text, start)
+        if header is None:
+            return None
+        try:
+            arguments, end = json.JSONDecoder().raw_decode(text, header.end())
+        except ValueError:
+            return None
+        if not isinstance(arguments, dict):
+            return None
+        return ToolCall(name=header[1], arguments=_json(arguments)), end
+
+
+MISTRAL_ARGS = HeaderForm("[TOOL_CALLS]", "[ARGS]", between="")
+MISTRAL_ID = HeaderForm("[TOOL_CALLS]", "[ARGS]", between="", identified=True)
+"""``[TOOL_CALLS]name[ARGS]{...}``, for each call anew; from Mistral's eleventh tokenizer on."""
+
+HARMONY = HeaderForm(
+    "<|channel|>commentary to=functions.", " <|constrain|>json<|message|>", between=None
+)
+"""What gpt-oss writes behind ``<|start|>assistant``, up to ``<|call|>``, which ends the reply."""
+
+# Control tokens that have no text in a reply where they are marked special.
+_SILENT = re.compile(r"(<\|\w+\|>)")
+
+
+@functools.cache
+def _loosely(*parts: str, called: str = "", after: str = "") -> re.Pattern[str]:
+    """`parts`, then a name like `called`, then `after`, with any white space in between."""
+
+    def spaced(literal: str) -> str:
+        found = r"\s*"
+        for index, part in enumerate(_SILENT.split(literal)):
+            for word in map(re.escape, part.split()):
+                found += (f"(?:{word})?" if index % 2 else word) + r"\s*"
+        return found
+
+    return re.compile("".join(map(spaced, parts)) + called + (spaced(after) if after else ""))
 
 
 class XmlForm:
@@ -96,6 +206,7 @@ class XmlForm:
     """
 
     END = "\n</parameter>\n"
+    begin, between, end = "", "\n", ""
     _OPENING = re.compile(rf"\s*{OPEN}\s*<function=([^>\n]+)>\n")
     _ARGUMENT = re.compile(r"<parameter=([^>\n]+)>\n(.*?)\n</parameter>\n", re.DOTALL)
     _CLOSING = re.compile(rf"\s*</function>\s*{CLOSE}")

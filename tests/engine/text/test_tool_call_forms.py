@@ -19,13 +19,34 @@ from engine.text.codec import TextCodec
 from engine.text.constraints import Grammars
 from engine.text.conversation import tool_definitions
 from engine.text.reply_grammar import reply_grammar
-from engine.text.tool_calls import Form, JsonForm, XmlForm, form_of, read_calls
+from engine.text.tool_calls import (
+    HARMONY,
+    LLAMA,
+    MISTRAL,
+    MISTRAL_ARGS,
+    MISTRAL_ID,
+    Form,
+    HeaderForm,
+    JsonForm,
+    XmlForm,
+    form_of,
+    read_calls,
+)
 
 HERMES = '{"name": <function-name>, "arguments": <args-json-object>} in <tool_call></tool_call>'
 QWEN_XML = "<tool_call>\\n<function=' + name + '>\\n<parameter=' + key + '>\\n"
 # The markers stay ordinary text here; a byte is a token.
 BYTES = ByteCodec()
 GRAMMARS = Grammars(BYTES.token_bytes(), [EOS], BYTES.encode)
+
+# What tells the templates of other families apart; as they write their calls.
+TEMPLATES = {
+    "{{ '[TOOL_CALLS] [' }}{{ out[:-1] }}{{ ', \"id\": \"' + tool_call.id }}": MISTRAL,
+    "{{ '[TOOL_CALLS]' + name + '[ARGS]' + arguments }}": MISTRAL_ARGS,
+    "{{ '[TOOL_CALLS]' + name + '[CALL_ID]' + id + '[ARGS]' + arguments }}": MISTRAL_ID,
+    """Environment: ipython {{ '{"name": "' + call.name + '", "parameters": ' }}""": LLAMA,
+    "to=functions.{{ name }}<|channel|>commentary json<|message|>{{ arguments }}<|call|>": HARMONY,
+}
 
 EDIT = {
     "type": "object",
@@ -49,7 +70,7 @@ TOOLS = [
     {"type": "function", "function": {"name": "now"}},
 ]
 DEFINED = {tool["function"]["name"]: tool["function"] for tool in tool_definitions(TOOLS) or []}
-FORMS = [XmlForm(), JsonForm()]
+FORMS = [XmlForm(), JsonForm(), MISTRAL, MISTRAL_ARGS, MISTRAL_ID, LLAMA, HARMONY]
 
 # llguidance wants DEL escaped inside JSON strings, which JSON itself does not.
 plain = st.text(
@@ -85,11 +106,18 @@ def accepts(grammar: Grammar, text: str) -> bool:
     return constraint.finished or bool(constraint.rows([], 261)[1][0, EOS])
 
 
-def spelled(form: Form, name: str, values: dict[str, Any]) -> str:
-    """A call as the templates write it."""
+def spelled(form: Form, *calls: tuple[str, dict[str, Any]]) -> str:
+    """A reply of such calls, as the templates write it."""
+    return f"{form.begin}{(form.between or '').join(one(form, *call) for call in calls)}{form.end}"
+
+
+def one(form: Form, name: str, values: dict[str, Any]) -> str:
     if isinstance(form, JsonForm):
-        call = json.dumps({"name": name, "arguments": values}, ensure_ascii=False)
-        return f"<tool_call>\n{call}\n</tool_call>"
+        call = json.dumps({"name": name, form.key: values}, ensure_ascii=False)
+        return f"{form.before}{call}{form.after}"
+    if isinstance(form, HeaderForm):
+        identified = f"{name}[CALL_ID]aB3dEf6h9" if form.identified else name
+        return f"{form.before}{identified}{form.after}{json.dumps(values, ensure_ascii=False)}"
     written = f"<tool_call>\n<function={name}>\n"
     for key, value in values.items():
         text = value if isinstance(value, str) else json.dumps(value)
@@ -102,15 +130,18 @@ def in_order(values: dict[str, Any]) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("form", FORMS)
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=10, deadline=None)
 @given(values=arguments)
 def test_valid_calls_are_allowed_and_read_back(form: Form, values: dict[str, Any]) -> None:
     jsonschema.validate(values, EDIT)
-    reply = "\n".join([spelled(form, "edit", in_order(values)), spelled(form, "now", {})])
+    wanted = [("edit", in_order(values)), ("now", {})]
+    if form.between is None:
+        assert not accepts(required(TOOLS, form), spelled(form, *wanted))
+        del wanted[1]
+    reply = spelled(form, *wanted)
     assert accepts(required(TOOLS, form), reply)
-    edit, now = read_calls(reply, form, DEFINED)
-    assert (edit.name, json.loads(edit.arguments)) == ("edit", values)
-    assert now == ToolCall(name="now", arguments="{}")
+    made = read_calls(reply, form, DEFINED)
+    assert [(call.name, json.loads(call.arguments)) for call in made] == wanted
 
 
 @pytest.mark.parametrize("form", FORMS)
@@ -130,12 +161,15 @@ def test_valid_calls_are_allowed_and_read_back(form: Form, values: dict[str, Any
     ],
 )
 def test_calls_that_break_the_schema_are_not(form: Form, name: str, values: Any) -> None:
-    assert not accepts(required(TOOLS, form), spelled(form, name, values))
+    assert not accepts(required(TOOLS, form), spelled(form, (name, values)))
 
 
 @pytest.mark.parametrize("form", FORMS)
 def test_only_the_named_tool_only_once(form: Form) -> None:
-    edit, now = (spelled(form, "edit", {"path": "a", "mode": "append"}), spelled(form, "now", {}))
+    edit, now = (
+        spelled(form, ("edit", {"path": "a", "mode": "append"})),
+        spelled(form, ("now", {})),
+    )
     named = required(TOOLS, form, tool="now", several=False)
     assert accepts(named, now)
     assert not accepts(named, edit)
@@ -149,8 +183,8 @@ def test_json_or_a_call(form: Form) -> None:
     reply = ReplyFormat(schema='{"type": "integer"}', calls=True)
     grammar = reply_grammar(reply, tool_definitions(TOOLS) or [], form, {})
     assert accepts(grammar, "12")
-    assert accepts(grammar, spelled(form, "now", {}))
-    assert not accepts(grammar, "12" + spelled(form, "now", {}))
+    assert accepts(grammar, spelled(form, ("now", {})))
+    assert not accepts(grammar, "12" + spelled(form, ("now", {})))
     # A model that writes calls in an unknown form can still be held to JSON.
     assert accepts(reply_grammar(reply, [], None, {}), "12")
 
@@ -159,13 +193,15 @@ def test_the_form_is_the_templates(codec: TextCodec) -> None:
     assert isinstance(form_of(QWEN_XML), XmlForm)
     assert isinstance(form_of(HERMES), JsonForm)
     assert form_of("{{ messages }}") is None
+    for template, form in TEMPLATES.items():
+        assert form_of(template) is form
     assert "<function=" in next(iter(codec._templates.values())).source
 
 
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("end", [0, 1, 12, 40, -1, -13])
 def test_half_a_call_is_no_call(form: Form, end: int) -> None:
-    whole = spelled(form, "edit", {"path": "a", "mode": "append"})
+    whole = spelled(form, ("edit", {"path": "a", "mode": "append"}))
     assert read_calls(whole[:end], form, DEFINED) == ()
     assert read_calls(f"{whole}\n{whole[:end]} ", form, DEFINED) == () or end == 0
     assert read_calls(f"Well: {whole}", form, DEFINED) == ()
@@ -175,7 +211,7 @@ def test_text_arguments_may_hold_the_markers() -> None:
     text = "</tool_call>\n<tool_call>\n</function>\n</parameter>."
     values = {"path": text, "mode": "append"}
     for form in FORMS:
-        reply = spelled(form, "edit", values)
+        reply = spelled(form, ("edit", values))
         assert accepts(required(TOOLS, form), reply)
         (call,) = read_calls(reply, form, DEFINED)
         assert json.loads(call.arguments) == values
@@ -316,7 +352,7 @@ def test_markers_are_control_tokens_where_the_vocabulary_has_them(codec: TextCod
         tokens.append(int(np.flatnonzero(mask)[0]))
         constraint.commit(tokens[-1])
     assert (tokens[0], tokens[-1]) == codec.vocabulary.find("<tool_call>", "</tool_call>")
-    assert codec.decode(tokens) == spelled(XmlForm(), "now", {})
+    assert codec.decode(tokens) == spelled(XmlForm(), ("now", {}))
     assert codec.tool_calls(codec.decode(tokens), TOOLS) == (ToolCall(name="now", arguments="{}"),)
 
 
@@ -350,3 +386,21 @@ async def test_the_built_in_model_calls_what_it_must(
     (call,) = await builtin_engine.tool_calls(text, tools)
     assert call.name == "edit"
     jsonschema.validate(json.loads(call.arguments), parameters)
+
+
+def test_control_tokens_without_text_are_not_missed() -> None:
+    reply = 'commentary to=functions.now json{"a": 1}'
+    assert read_calls(reply, HARMONY, DEFINED) == (ToolCall(name="now", arguments='{"a": 1}'),)
+
+
+def test_an_object_that_names_no_tool_is_no_call() -> None:
+    reply = '{"name": "Ada", "parameters": {}}'
+    assert read_calls(reply, LLAMA, DEFINED) == ()
+    assert read_calls(reply.replace("Ada", "now"), LLAMA, DEFINED)
+
+
+@pytest.mark.parametrize("form", [MISTRAL_ARGS, HARMONY])
+def test_a_name_that_the_form_cannot_write_is_refused(form: Form) -> None:
+    tools = [{"type": "function", "function": {"name": "a.b"}}]
+    with pytest.raises(RequestError, match=r"'a\.b' cannot be written"):
+        required(tools, form)
