@@ -9,6 +9,7 @@ import threading
 import traceback
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from engine.client import Codec
@@ -82,7 +83,8 @@ class Engine:
         report.set_running_or_notify_cancel()
 
         def look(loop: DecodingLoop) -> None:
-            report.set_result(loop.reuse.report(action))
+            assert self.codec is not None
+            loop.reuse.report(action, self.codec.decode, report.set_result)
 
         with self._ending:
             if self._status.state == "ready":
@@ -129,6 +131,8 @@ class Engine:
         try:
             self._prepare()
             self._serve()
+            if self._loop is not None:
+                self._loop.reuse.close()
             if self._measured is not None:
                 self._measured.keep(now=True)
         except PillionError as error:
@@ -171,7 +175,9 @@ class Engine:
         from engine.loading.load import load
         from engine.loading.measured import measured
         from engine.loading.pairing import Pair, load_pair
+        from engine.loading.pairs import drafter_folder
         from engine.loop import DecodingLoop, active_memory, portfolios, widest
+        from engine.prefix_cache.fingerprint import computed_by, fingerprint
         from engine.targets.target import bind
 
         options = self._options
@@ -208,6 +214,10 @@ class Engine:
                 pair.name,
                 lambda what, share: self._set("loading", what, share),
             )
+        chunk = options.prefill_chunk or measured_chunk(target, info.vocab_size)
+        drafter = drafter_folder(options.draft, options.model) if pair.model is not None else None
+        folders = [Path(info.path), *([drafter] if drafter is not None else [])]
+        facts = computed_by(options, pair.name, kernels, chunk)
         self._loop = DecodingLoop(
             target,
             loaded.codec,
@@ -215,12 +225,13 @@ class Engine:
             options,
             exactness,
             width=width,
-            chunk=options.prefill_chunk or measured_chunk(target, info.vocab_size),
+            chunk=chunk,
             emit=self._emit,
             new_portfolio=portfolios(target, pair.model),
             surplus=self._measured.controller if self._measured is not None else None,
             measurement=self._measured.measurement if self._measured is not None else None,
             cache=self._cache_options,
+            fingerprint=lambda: fingerprint(folders, facts, Path(self._cache_options.dir or "")),
         )
         self.codec = loaded.codec
         drafters = ("copy", pair.name) if pair.model is not None else ("copy",)
@@ -241,9 +252,7 @@ class Engine:
         while True:
             try:
                 # Between turns only look; with nothing to do wait for a message (or an audit).
-                message = (
-                    self._inbox.get_nowait() if busy else self._inbox.get(timeout=loop.audit.waits)
-                )
+                message = self._inbox.get_nowait() if busy else self._inbox.get(timeout=loop.waits)
             except queue.Empty:
                 busy = loop.turn()
                 if not busy and self._measured is not None:

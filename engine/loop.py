@@ -53,6 +53,8 @@ from engine.text.regimes import RegimeParser
 
 # The block size that published drafters are trained for.
 DEFAULT_WIDTH = 8
+# How often to look whether the prefix cache has come back from disk.
+REUSE_SECONDS = 0.05
 
 
 class Vocabulary(Codec, Protocol):
@@ -69,7 +71,7 @@ class DecodingLoop:
     """emit: takes every event. chunk: prompt tokens per turn. width: most rows of a verify
     forward. new_portfolio: the drafters of a request, given its seed; copying alone by default.
     surplus: decides about drafting; without one every round drafts that can. measurement: begins
-    to measure again what rounds cost."""
+    to measure again what rounds cost. cache, fingerprint: see `PrefixReuse`."""
 
     def __init__(
         self,
@@ -86,6 +88,7 @@ class DecodingLoop:
         surplus: SurplusController | None = None,
         measurement: Callable[[], CostMeasurement] | None = None,
         cache: CacheOptions | None = None,
+        fingerprint: Callable[[], str] | None = None,
     ) -> None:
         self._target = target
         self._codec = codec
@@ -112,8 +115,16 @@ class DecodingLoop:
         self._auditing = options.audit
         invariant = exactness.prefill or options.fast
         self.reuse = PrefixReuse(
-            target, (cache or CacheOptions()).memory, grid=1 if invariant else chunk
+            target,
+            cache or CacheOptions(),
+            grid=1 if invariant else chunk,
+            fingerprint=fingerprint,
         )
+
+    @property
+    def waits(self) -> float | None:
+        """Seconds until a turn may have something to do though nobody asks for anything."""
+        return REUSE_SECONDS if self.reuse.waits else self.audit.waits
 
     @property
     def active(self) -> int:
@@ -209,8 +220,9 @@ class DecodingLoop:
         """Advance one request by one turn. False when there is nothing to do."""
         request_id = self._scheduler.pick()
         if request_id is None:
-            return self._begin_audit() or self._measure_again()
+            return self.reuse.step() or self._begin_audit() or self._measure_again()
         sequence = self._sequences[request_id]
+        sequence = self.reuse.leader(sequence, self._sequences.values()) or sequence
         try:
             self._advance(sequence)
         except PillionError as error:
@@ -226,13 +238,14 @@ class DecodingLoop:
     def _advance(self, sequence: SequenceState) -> None:
         prompt = len(sequence.request.prompt)
         if sequence.caches is None:
-            sequence.counters.opened = time.monotonic()
-            self.reuse.begin(sequence)
+            sequence.counters.opened = sequence.counters.opened or time.monotonic()
+            if not self.reuse.begin(sequence):
+                return
         if sequence.prefilled < prompt - 1:
             self._prefill(sequence)
         elif sequence.request.warm:
             sequence.warmed()
-        elif sequence.prefilled < prompt:
+        elif sequence.counters.first_token is None:
             self._first_token(sequence)
         else:
             began = time.perf_counter()
@@ -243,7 +256,7 @@ class DecodingLoop:
         began = time.perf_counter()
         start, last = sequence.prefilled, len(sequence.request.prompt) - 1
         end = min(start + self._chunk - start % self._chunk, last)
-        end = min([end, *(b for b in self.reuse.stops(sequence) if start < b)])
+        end = self.reuse.next_stop(sequence, start, end)
         tokens = sequence.tokens[start:end]
         self._target.prefill(tokens, sequence.caches)
         if sequence.drafter is not None:
@@ -252,8 +265,7 @@ class DecodingLoop:
         if sequence.drafter is not None:
             sequence.drafter.catch_up()
         sequence.prefilled = end
-        if end == last or end in self.reuse.stops(sequence):
-            self.reuse.checkpoint(sequence, end)
+        self.reuse.reached(sequence, end)
         self._report(
             Prefilling(id=sequence.id, done=end, total=last + 1, cached=sequence.counters.cached)
         )
@@ -261,13 +273,15 @@ class DecodingLoop:
 
     def _first_token(self, sequence: SequenceState) -> None:
         began = time.perf_counter()
-        last = sequence.tokens[sequence.prefilled :]
-        logits = self._target.forward(last, sequence.caches)
+        last, known = sequence.tokens[sequence.prefilled :], sequence.first_logits
+        logits = known[None] if known is not None else self._target.forward(last, sequence.caches)
         chosen = choose_rows(sequence, logits, (), self._allowed(sequence, [])[1])
-        if sequence.drafter is not None:
-            sequence.drafter.commit(last)
-        observe(self._target, sequence, 1)
-        sequence.prefilled += 1
+        if known is None:
+            if sequence.drafter is not None:
+                sequence.drafter.commit(last)
+            observe(self._target, sequence, 1)
+            sequence.prefilled += 1
+            self.reuse.reached(sequence, sequence.prefilled, logits)
         total = len(sequence.request.prompt)
         self._report(
             Prefilling(id=sequence.id, done=total, total=total, cached=sequence.counters.cached)
@@ -373,6 +387,7 @@ class DecodingLoop:
         return self._exactness
 
     def _forget(self, sequence: SequenceState) -> None:
+        self.reuse.forget(sequence)
         self._scheduler.remove(sequence.id)
         self._sequences.pop(sequence.id, None)
 

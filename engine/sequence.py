@@ -15,6 +15,7 @@ from engine.client import Codec
 from engine.decoding.drafting import Drafting
 from engine.drafters.portfolio import Portfolio
 from engine.messages import Chunk, Finished, GenerateRequest
+from engine.prefix_cache.messages import CacheUse
 from engine.text.stop import StopMatcher
 
 
@@ -43,6 +44,7 @@ class Counters:
     """What a reply cost; drafts are counted as accepted only when they were committed."""
 
     cached: int = 0
+    cache: CacheUse = field(default_factory=CacheUse)
     rounds: int = 0
     accepted: int = 0
     rejected: int = 0
@@ -56,6 +58,8 @@ class SequenceState:
 
     tokens: prompt and output. prefilled: how many of the prompt the caches hold.
     limit: most new tokens. seed: of the sampled choices. end_ids: token ids that end the reply.
+    progress: what of the prompt the prefix cache has. first_logits: (vocabulary,) behind the
+        prompt, where they are known.
     token_bytes: bytes of every token id, asked for only when the prompt needs healing.
     constraint: the grammar that the reply is held to, at its first token.
     """
@@ -83,7 +87,8 @@ class SequenceState:
         self.prefilled = 0
         self.caches: Any = None
         self.history: Any = None
-        self.checkpoints: dict[int, Any] = {}
+        self.progress: Any = None
+        self.first_logits: Any = None
         self.counters = Counters()
         self.margins: list[float] = []
         self.ending: Ending | None = None
@@ -190,6 +195,7 @@ class SequenceState:
             seed=self.seed,
             prompt_tokens=len(self.request.prompt),
             cached_tokens=counters.cached,
+            cache=counters.cache,
             accepted=counters.accepted,
             rejected=counters.rejected,
             rounds=counters.rounds,

@@ -18,8 +18,8 @@ from engine.messages import Exactness
 from engine.prefix_cache.snapshot import (
     can_snapshot,
     restore,
-    take_attention,
-    take_checkpoint,
+    take_rows,
+    take_snapshot,
 )
 from engine.targets.caches import (
     Caches,
@@ -122,7 +122,7 @@ def _serial(
         row = target.forward([token], caches)[0]
         mx.eval(row, arrays_of(caches))
         logits.append(row)
-        checkpoints.append(take_checkpoint(caches))
+        checkpoints.append(take_snapshot(caches))
 
     def start() -> Caches:
         return _copy(target, before, length)
@@ -131,7 +131,7 @@ def _serial(
 
 
 def _copy(target: Target, caches: Caches, length: int) -> Caches:
-    return restore(target, take_attention(caches, length), take_checkpoint(caches), length)
+    return restore(target, [take_rows(caches, 0, length)], take_snapshot(caches), length)
 
 
 def random_start(target: Target, vocabulary: int, length: int) -> Callable[[], Caches]:
@@ -187,9 +187,9 @@ def same_state(target: Target, caches: Caches, serial: Caches, length: int, stat
     """Bit-equality with a serial run at `length` tokens.
 
     serial: its caches, maybe of later; their attention state at `length` is a prefix of it.
-    state: the `Checkpoint` it left at `length`, for the rest.
+    state: the `Snapshot` it left at `length`, for the rest.
     """
-    there = restore(target, take_attention(serial, length), state, length)
+    there = restore(target, [take_rows(serial, 0, length)], state, length)
     return all(
         _equal(a, b)
         for one, other in zip(leaves(caches), leaves(there), strict=True)

@@ -181,6 +181,10 @@ class DFlashDrafter:
         self._waiting.clear()
         self._behind = 0
         self._rows = PositionedRows(self._model.config.reach, context.start)
+        reach = self._model.config.reach
+        if reach is not None and context.rows.shape[1] > reach:
+            context = ContextRows(context.end - reach, context.rows[:, -reach:])
+            self._rows = PositionedRows(reach, context.start)
         if context.rows.shape[1]:
             self._rows.append(context.rows)
         self._caches = self._model.new_caches(self._rows.start)

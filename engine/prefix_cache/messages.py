@@ -72,17 +72,15 @@ class CacheEvictions(Struct, frozen=True, kw_only=True):
 class CacheStatus(Struct, frozen=True, kw_only=True):
     """The prefix cache. Bytes are real ones; a budget of 0 is a tier that is off.
 
-    nodes, snapshots: in memory. demoted: nodes of files that hold something else by now.
-    disk_state: ``off``, ``opening``, ``writing``, ``reading`` (another daemon writes) or
-    ``read only``; disk_detail: why. saved_seconds: see `CacheUse`. shared_tokens: prompt tokens
-    that a request got from one which was computing them at the time.
+    nodes, snapshots: in memory. disk_state: ``off``, ``opening``, ``writing``, ``reading`` (another
+    daemon writes) or ``read only``; disk_detail: why. saved_seconds: see `CacheUse`. shared_tokens:
+    prompt tokens that a request got from one which was computing them at the time.
     """
 
     memory_bytes: int = 0
     memory_budget: int = 0
     nodes: int = 0
     snapshots: int = 0
-    demoted: int = 0
     disk_bytes: int = 0
     disk_budget: int = 0
     disk_files: int = 0

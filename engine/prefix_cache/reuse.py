@@ -2,104 +2,327 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
-from engine.prefix_cache.messages import CacheReport, CacheStatus, FileContent
-from engine.prefix_cache.prefix_cache import PrefixCache
+import mlx.core as mx
+import numpy as np
+
+from engine.messages import Priority
+from engine.prefix_cache.disk_tier import DiskTier
+from engine.prefix_cache.memory_tier import Hit
+from engine.prefix_cache.messages import CacheOptions, CacheReport, CacheStatus, FileContent
+from engine.prefix_cache.prefix_cache import Fetch, PrefixCache
+from engine.prefix_cache.radix_tree import Node, Tokens, common
+from engine.prefix_cache.record import Array
 from engine.prefix_cache.snapshot import (
-    Attention,
-    Checkpoint,
+    NO_ROWS,
+    KeptRows,
+    Snapshot,
+    arrays_of_rows,
     can_snapshot,
+    join_context,
     restore,
-    take_attention,
-    take_checkpoint,
+    rows_of_arrays,
+    take_rows,
+    take_snapshot,
 )
 from engine.sequence import SequenceState
+from engine.targets.caches import leaves
 from engine.targets.target import Target
+
+# Inside a long prompt state is kept after at least so many tokens, or this share of its length: a
+# change costs that much more than what is behind it. The tokens' own rows take as many bytes as
+# the states do, or more.
+LEAST_GAP, GAP_SHARE = 128, 1 / 16
+# For less it is not worth waiting for another request that computes the same.
+LEAST_SHARED = 32
+# How long a turn waits for the disk when nobody else may have one.
+WAIT_SECONDS = 0.005
+
+
+@dataclass
+class Progress:
+    """What one sequence's prompt has to do with the cache. stops: lengths at which its prefill has
+    to stop, because something is kept there. kept: the last such length. node: what it locks."""
+
+    prompt: Tokens
+    stops: set[int]
+    kept: int = 0
+    node: Node[KeptRows, Snapshot] | None = None
+    fetch: Fetch | None = None
+    looked: bool = False
+    shared: set[str] = field(default_factory=set)
 
 
 class PrefixReuse:
-    """budget: bytes, 0 for none. grid: where prompt chunks are not row-invariant, only state
-    computed on the chunk grid is the state that a fresh run would compute; 1 anywhere."""
+    """grid: where prompt chunks are not row-invariant, only state computed on the chunk grid is the
+    state that a fresh run would compute; 1 anywhere. fingerprint: of all that a file on disk
+    depends on; None keeps none."""
 
-    def __init__(self, target: Target, budget: int, *, grid: int) -> None:
+    def __init__(
+        self,
+        target: Target,
+        options: CacheOptions,
+        *,
+        grid: int,
+        fingerprint: Callable[[], str] | None = None,
+    ) -> None:
         caches = target.new_caches()
         self._target = target
         self._grid = grid
-        self._on = budget > 0 and can_snapshot(caches)
-        self.cache: PrefixCache[Attention, Checkpoint] = PrefixCache(
-            budget, recurrent=take_checkpoint(caches) is not None, granularity=grid
+        self._on = options.memory > 0 and can_snapshot(caches)
+        self._layers = len(leaves(caches))
+        disk = None
+        if self._on and fingerprint is not None and options.dir is not None and options.disk != 0:
+            disk = DiskTier(Path(options.dir), fingerprint, budget=options.disk)
+        self._recurrent = self._on and take_snapshot(caches) is not None
+        self.cache: PrefixCache[KeptRows, Snapshot] = PrefixCache(
+            options.memory,
+            recurrent=self._recurrent,
+            empty=NO_ROWS,
+            granularity=grid,
+            disk=disk,
+            pack=arrays_of_rows,
+            unpack=self._unpack,
         )
+        # Seconds that computing a prompt token takes; when and where the last chunk began.
+        self._rate = 0.0
+        self._began, self._start = 0.0, 0
+        self._gap = 0
 
-    def status(self) -> CacheStatus:
-        """Counts, for any thread."""
-        return CacheStatus(
-            memory_bytes=self.cache.nbytes, memory_budget=self.cache.budget, nodes=len(self.cache)
-        )
+    def _unpack(
+        self, arrays: Mapping[str, Array], length: int, end: int
+    ) -> tuple[KeptRows, Snapshot | None]:
+        return rows_of_arrays(arrays, self._layers, length, end)
 
-    def files_changed(self, files: Sequence[FileContent]) -> None:
-        """Nothing here is kept by file yet."""
+    def begin(self, sequence: SequenceState) -> bool:
+        """Give the sequence its caches, with the longest known prefix in them. False while that is
+        still coming from disk."""
+        if not self._on:
+            sequence.caches = self._target.new_caches()
+            return True
+        progress = self._progress(sequence)
+        if not progress.looked:
+            progress.looked = True
+            progress.fetch = self.cache.fetch(progress.prompt[:-1])
+        took = 0.0
+        if progress.fetch is not None:
+            if not progress.fetch.over:
+                # Other requests have their turns in between.
+                time.sleep(WAIT_SECONDS)
+                return False
+            self.cache.admit(progress.prompt, progress.fetch)
+            took = time.monotonic() - progress.fetch.began
+        self._resume(sequence, progress, took)
+        return True
 
-    def report(self, action: str) -> CacheReport:
-        """See `CACHE_ACTIONS`."""
-        if action == "clear":
-            self.cache.clear()
-        return CacheReport(status=self.status())
+    def _progress(self, sequence: SequenceState) -> Progress:
+        if sequence.progress is None:
+            request = sequence.request
+            last = len(request.prompt) - 1
+            ends = {*request.boundaries, *(segment.end for segment in request.segments)}
+            stops = {last - last % self._grid} if self._grid > 1 else {n for n in ends if n < last}
+            prompt = np.asarray(request.prompt, np.uint32)
+            sequence.progress = Progress(prompt, stops if self._recurrent else set())
+        progress: Progress = sequence.progress
+        return progress
 
-    def begin(self, sequence: SequenceState) -> None:
-        """Give the sequence its caches, with the longest known prefix in them."""
-        hit = self.cache.lookup(sequence.tokens) if self._on else None
+    def _resume(self, sequence: SequenceState, progress: Progress, took: float) -> None:
+        hit = self.cache.lookup(progress.prompt)
+        if hit is None or not self._whole(hit, progress):
+            hit = self.cache.lookup(progress.prompt[:-1])
         if hit is None:
             sequence.caches = self._target.new_caches()
             return
-        sequence.caches = restore(self._target, hit.attention, hit.recurrent, hit.length)
-        sequence.prefilled = sequence.counters.cached = hit.length
+        rows, length = [node.rows for node in hit.nodes], hit.length
+        room = len(progress.prompt) - length
+        sequence.caches = restore(self._target, rows, hit.snapshot, length, room)
+        if length == len(progress.prompt) and hit.snapshot is not None:
+            sequence.first_logits = hit.snapshot.logits
+        sequence.prefilled = sequence.counters.cached = progress.kept = length
+        progress.node = hit.nodes[-1]
+        self.cache.memory.lock(progress.node)
+        sequence.counters.cache = self.cache.use(
+            hit, kind=_kind(sequence, length), rate=self._rate, took=took
+        )
         if sequence.drafter is not None:
-            sequence.drafter.commit(sequence.tokens[: hit.length])
+            sequence.drafter.commit(sequence.tokens[:length])
             if sequence.drafter.context is not None:
-                sequence.drafter.context.restore(_cut(hit.attention.context, hit.length))
+                sequence.drafter.context.restore(join_context(rows, length))
 
-    def stops(self, sequence: SequenceState) -> list[int]:
-        """Prompt lengths worth a checkpoint: the first stable segment (system and tools), which
-        other conversations share, and the last, from which the next turn goes on."""
-        last = len(sequence.request.prompt) - 1
-        if self._grid > 1:
-            return [last - last % self._grid] if last >= self._grid else []
-        inside = sorted(b for b in sequence.request.boundaries if 0 < b < last)
-        return [inside[0], inside[-1]] if inside else []
+    @staticmethod
+    def _whole(hit: Hit[KeptRows, Snapshot], progress: Progress) -> bool:
+        """Whether even the last token need not be run, whose logits are kept."""
+        state = hit.snapshot
+        return hit.length == len(progress.prompt) and state is not None and state.logits is not None
 
-    def checkpoint(self, sequence: SequenceState, length: int) -> None:
-        """Keep what is only known now, with `length` tokens in the caches."""
-        if self._on and length % self._grid == 0:
-            state = take_checkpoint(sequence.caches)
-            if state is not None:
-                sequence.checkpoints[length] = state
+    def leader(
+        self, sequence: SequenceState, others: Iterable[SequenceState]
+    ) -> SequenceState | None:
+        """Who computes the beginning of this sequence's prompt right now and should have its turn:
+        what they share is computed once. None if it is to go on itself."""
+        if not self._on or sequence.caches is not None:
+            return None
+        progress = self._progress(sequence)
+        known = None
+        for other in others:
+            if other.caches is None or other.prefilled >= len(other.request.prompt) - 1:
+                continue
+            ahead = self._progress(other)
+            shortest = min(len(progress.prompt), len(ahead.prompt)) - 1
+            shared = min(common(progress.prompt, ahead.prompt), shortest)
+            shared -= shared % self._grid
+            if other.prefilled >= shared:
+                continue
+            if known is None:
+                hit = self.cache.lookup(progress.prompt[:-1])
+                known = hit.length if hit is not None else 0
+            if shared - known < LEAST_SHARED:
+                continue
+            ahead.stops.add(shared)
+            if other.id not in progress.shared:
+                progress.shared.add(other.id)
+                self.cache.shared_tokens += shared - known
+            return other
+        return None
+
+    def next_stop(self, sequence: SequenceState, start: int, end: int) -> int:
+        """Where the chunk that begins at `start` has to stop, at `end` at the latest."""
+        self._began, self._start = time.perf_counter(), start
+        if not self._on:
+            return end
+        return min([end, *(n for n in self._progress(sequence).stops if start < n)])
+
+    def reached(self, sequence: SequenceState, length: int, logits: mx.array | None = None) -> None:
+        """The caches hold `length` tokens now, of the prompt; keep what is only known here.
+
+        logits: (1, vocabulary) of the last of them, if they were computed.
+        """
+        if not self._on:
+            return
+        progress = self._progress(sequence)
+        if logits is None:
+            rate = (time.perf_counter() - self._began) / (length - self._start)
+            self._rate = rate if not self._rate else 0.8 * self._rate + 0.2 * rate
+        due = length in progress.stops or logits is not None
+        if self._recurrent and not due:
+            # A warm request ends here, at all but the last token.
+            due = length - progress.kept >= self._gap_at(sequence, length) or (
+                sequence.request.warm and length == len(progress.prompt) - 1
+            )
+        if due and length % self._grid == 0:
+            self._keep(sequence, progress, length, None if logits is None else logits[0])
+
+    def _gap_at(self, sequence: SequenceState, length: int) -> int:
+        if not self._gap:
+            state = take_snapshot(sequence.caches)
+            row = take_rows(sequence.caches, length - 1, length).nbytes
+            self._gap = max(LEAST_GAP, state.nbytes // max(row, 1) if state is not None else 0)
+        return max(self._gap, int(length * GAP_SHARE))
+
+    def _keep(
+        self, sequence: SequenceState, progress: Progress, length: int, logits: mx.array | None
+    ) -> None:
+        """Put the first `length` tokens into the cache."""
+        snapshot = take_snapshot(sequence.caches, logits)
+        drafter = sequence.drafter
+        watching = drafter.context if drafter is not None else None
+
+        def rows(start: int, end: int) -> KeptRows:
+            context = watching.rows(end) if watching is not None else None
+            return take_rows(sequence.caches, start, end, context)
+
+        request = sequence.request
+        node = self.cache.insert(
+            sequence.tokens[:length],
+            rows,
+            snapshot,
+            stable=length in request.boundaries or any(s.end == length for s in request.segments),
+            segments=request.segments,
+        )
+        progress.kept = length
+        if node is not None:
+            self._release(progress)
+            self.cache.memory.lock(node)
+            progress.node = node
+
+    def _release(self, progress: Progress) -> None:
+        if progress.node is not None:
+            self.cache.memory.unlock(progress.node)
+            progress.node = None
 
     def remember(self, sequence: SequenceState) -> None:
-        """Put what the caches hold into the prefix cache: all tokens but the last, which was
-        chosen and never run."""
-        if not self._on or sequence.caches is None:
+        """Put what the caches hold into the cache: all tokens but the last, which was chosen and
+        never run. The sequence is over."""
+        if not self._on or sequence.progress is None:
             return
-        prompt = len(sequence.request.prompt)
-        held = sequence.prefilled if sequence.prefilled < prompt else len(sequence.tokens) - 1
-        if self._grid > 1:
-            held = min(held, prompt - 1)
-            held -= held % self._grid
-        else:
-            self.checkpoint(sequence, held)
-        if held > 0:
-            drafter = sequence.drafter
-            context = drafter.context if drafter is not None else None
-            rows = context.rows(held) if context is not None else None
-            attention = take_attention(sequence.caches, held, rows)
-            self.cache.insert(sequence.tokens[:held], attention, sequence.checkpoints)
+        progress: Progress = sequence.progress
+        if sequence.caches is not None:
+            prompt = len(sequence.request.prompt)
+            held = sequence.prefilled if sequence.prefilled < prompt else len(sequence.tokens) - 1
+            if self._grid > 1:
+                held = min(held, prompt - 1)
+                held -= held % self._grid
+            if held > progress.kept:
+                self._keep(sequence, progress, held, None)
+            self._save(sequence, progress)
+        self.forget(sequence)
+
+    def _save(self, sequence: SequenceState, progress: Progress) -> None:
+        """What should survive a restart. Of a keystroke that is its files: the line being typed is
+        another one by then."""
+        node = progress.node
+        if sequence.request.priority is Priority.INTERACTIVE:
+            while node is not None and node.parent is not None and not node.stable:
+                node = node.parent
+        if node is not None and node.parent is not None:
+            self.cache.save(node)
+
+    def forget(self, sequence: SequenceState) -> None:
+        """The sequence is over, whatever it computed."""
+        if sequence.progress is not None:
+            self._release(sequence.progress)
+            sequence.progress = None
+
+    def step(self) -> bool:
+        """In idle time: read the last session's prefixes, write this one's. False when there is
+        nothing to do."""
+        return self._on and self.cache.step()
+
+    @property
+    def waits(self) -> bool:
+        """Whether `step` will have something to do soon."""
+        return self._on and self.cache.waits
+
+    def status(self) -> CacheStatus:
+        """Counts, for any thread."""
+        return self.cache.status()
+
+    def files_changed(self, files: Sequence[FileContent]) -> None:
+        """What these files hold now."""
+        self.cache.files_changed(files)
+
+    def report(
+        self,
+        action: str,
+        text: Callable[[Sequence[int]], str],
+        answer: Callable[[CacheReport], None],
+    ) -> None:
+        """See `PrefixCache.report`."""
+        self.cache.report(action, text, answer)
+
+    def close(self) -> None:
+        """Write what is still to be written, for a moment at most."""
+        self.cache.close()
 
 
-def _cut(context: Any, length: int) -> Any:
-    from engine.drafters.dflash_drafter import ContextRows
-
-    if context is None:
-        # Left by a target-only reply: the drafter's context begins here.
-        return ContextRows.empty(length)
-    return context.first(length)
+def _kind(sequence: SequenceState, length: int) -> str:
+    """What made a hit of `length` tokens possible, see `CacheUse`."""
+    request: Any = sequence.request
+    if request.segments and length < request.segments[-1].end:
+        return "file"
+    return "keystroke" if request.priority is Priority.INTERACTIVE else "turn"

@@ -59,14 +59,15 @@ def state_of(cache: Any) -> Arrays | None:
 
 
 def resume(cache: Any, attention: Arrays | None, state: Arrays | None, length: int) -> None:
-    """Make a fresh cache what it was at `length` tokens."""
+    """Make a fresh cache what it was at `length` tokens. The attention arrays, of `length` rows or
+    with room for more, become the cache's own."""
     if isinstance(cache, WindowCache):
         if state is not None:
             cache.resume(state, length)
     elif state is not None:
         cache.cache = list(state)
     elif attention is not None:
-        cache.keys, cache.values = (a[..., :length, :] for a in attention if a is not None)
+        cache.keys, cache.values = attention
         cache.offset = length
 
 

@@ -292,16 +292,16 @@ def test_a_reply_leaves_caches_that_equal_a_serial_run():
     loop = LoopUnderTest(target)
     reply = loop.reply(prompts(1)[0], max_tokens=33, ignore_eos=True)
     tokens = [*prompts(1)[0], *reply.tokens]
-    hit = loop.reuse.cache.lookup(tokens)
+    hit = loop.reuse.cache.lookup(tokens[:-1])
     assert hit is not None
     assert hit.length == len(tokens) - 1
-    from engine.prefix_cache.snapshot import restore, take_checkpoint
+    from engine.prefix_cache.snapshot import restore, take_snapshot
 
     serial = target.new_caches()
     for token in tokens[:-1]:
         target.forward([token], serial)
-    kept = restore(target, hit.attention, hit.recurrent, hit.length)
-    assert same_state(target, kept, serial, hit.length, take_checkpoint(serial))
+    kept = restore(target, [node.rows for node in hit.nodes], hit.snapshot, hit.length)
+    assert same_state(target, kept, serial, hit.length, take_snapshot(serial))
 
 
 def uneven_target():

@@ -20,7 +20,7 @@ from engine.cpu.functions import names_in
 from engine.cpu.install import fault, install, slower
 from engine.cpu.modules import DenseLinear, GatedNorm
 from engine.decoding.exactness import probe, same_state
-from engine.prefix_cache.snapshot import take_checkpoint
+from engine.prefix_cache.snapshot import take_snapshot
 from engine.targets.caches import arrays_of
 from engine.targets.target import Target, bind
 
@@ -82,7 +82,7 @@ def test_rounds_of_every_width_leave_the_caches_of_a_serial_run(family, dtype, b
         mx.eval(arrays_of(serial))
         target.roll_back(caches, rows, keep)
         length += keep
-        assert same_state(target, caches, serial, length, take_checkpoint(serial)), (rows, keep)
+        assert same_state(target, caches, serial, length, take_snapshot(serial)), (rows, keep)
 
 
 @pytest.mark.parametrize("family", ["qwen3_5", "llama"])

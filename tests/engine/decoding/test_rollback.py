@@ -15,7 +15,7 @@ from tiny_models import EXACT_FAMILIES, FAMILIES, tiny
 
 from engine.decoding.exactness import same_state
 from engine.decoding.rollback import can_roll_back, roll_back
-from engine.prefix_cache.snapshot import restore, take_attention, take_checkpoint
+from engine.prefix_cache.snapshot import restore, take_rows, take_snapshot
 from engine.targets.caches import arrays_of
 from engine.targets.target import bind
 
@@ -35,7 +35,7 @@ class Serial:
             self.tokens.append(self.rng.randrange(96))
             self.logits.append(self.target.forward(self.tokens[-1:], self.caches)[0])
             mx.eval(self.logits[-1], arrays_of(self.caches))
-            self.recurrent.append(take_checkpoint(self.caches))
+            self.recurrent.append(take_snapshot(self.caches))
 
 
 # MLX's CPU back end gathers expert weights in float32 only.
@@ -98,8 +98,8 @@ def test_sequences_that_share_a_snapshot_do_not_see_each_other(family):
             target.prefill(tokens[4:length], caches)
         return caches
 
-    attention = take_attention(fresh(6), 6)
-    kept = {length: take_checkpoint(fresh(length)) for length in (4, 6)}
+    attention = [take_rows(fresh(6), 0, 6)]
+    kept = {length: take_snapshot(fresh(length)) for length in (4, 6)}
     others = [restore(target, attention, kept[n], n) for n in (4, 6, 4)]
     for other in others:
         target.forward([1, 2, 3, 4], other)

@@ -1,0 +1,377 @@
+"""The prefix cache on disk: a thread of its own reads and writes, so that no request waits for it.
+
+It hands over and takes bytes; what they mean is the engine thread's business. Whatever goes wrong
+with a file is a miss: the file goes if it can, and is counted.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import json
+import logging
+import threading
+from collections import Counter, deque
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from pathlib import Path
+from typing import TypeVar
+
+from engine.errors import EngineError
+from engine.prefix_cache.cache_folder import USES, CacheFolder
+from engine.prefix_cache.disk_index import DiskIndex, Stored
+from engine.prefix_cache.radix_tree import Tokens
+from engine.prefix_cache.record import DamagedRecord, Head, Record, decode, encode, read_head
+
+T = TypeVar("T")
+
+log = logging.getLogger(__name__)
+
+# Bytes that wait to be written; what does not fit is not kept.
+MOST_WAITING = 128 << 20
+# Seconds between looks at a folder that another process writes in.
+LOOK_SECONDS = 5.0
+MOST_DISK = 8 << 30
+SHARE_OF_FREE = 0.1
+# Writes that are left out after one failed for want of space.
+PAUSE = 64
+
+
+class DiskTier:
+    """folder: see `CacheFolder`. fingerprint: of everything that what is stored depends on; asked
+    for on the thread, since it may have to read the weights. budget: bytes; None takes a share of
+    what is free.
+    """
+
+    def __init__(
+        self, folder: Path, fingerprint: Callable[[], str], *, budget: int | None = None
+    ) -> None:
+        self.folder = CacheFolder(folder)
+        self.budget = budget or 0
+        self.state, self.detail = "opening", ""
+        self.evictions: Counter[str] = Counter()
+        self.fingerprint = ""
+        self._asked = budget
+        self._fingerprint = fingerprint
+        self._index = DiskIndex()
+        self._guard = threading.Condition()
+        self._jobs: deque[Callable[[], None]] = deque()
+        self._writes: deque[Record] = deque()
+        self._waiting = 0
+        self._paused = 0
+        self._looked = -1
+        self._ending = self._ended = False
+        self._thread = threading.Thread(target=self._run, name="disk-tier", daemon=True)
+        self._thread.start()
+
+    # What the engine thread calls. Nothing here waits for the disk.
+
+    def find(self, tokens: Tokens, reach: int, *, recurrent: bool) -> list[Stored]:
+        """See `DiskIndex.find`."""
+        with self._guard:
+            return self._index.find(tokens, reach, recurrent=recurrent)
+
+    def load(self, found: Sequence[Stored]) -> Future[list[Record]]:
+        """Read and check these; ends before the first that is not what it should be."""
+        return self._ask(lambda: self._load(found))
+
+    def hottest(self, most_bytes: int) -> list[tuple[Tokens, Stored]]:
+        """See `DiskIndex.hottest`."""
+        with self._guard:
+            return self._index.hottest(most_bytes)
+
+    @property
+    def opened(self) -> bool:
+        return self.state not in ("off", "opening")
+
+    def takes(self, nbytes: int) -> bool:
+        """Whether a record of that size may be offered now."""
+        return self.state == "writing" and self._waiting + nbytes <= MOST_WAITING
+
+    def offer(self, record: Record) -> None:
+        """Write this when there is time."""
+        with self._guard:
+            self._writes.append(record)
+            self._waiting += record.nbytes
+            self._guard.notify()
+
+    def use(self, names: Sequence[str]) -> None:
+        """A request went on from these records."""
+        with self._guard:
+            for name in names:
+                self._index.use(name)
+
+    def clear(self) -> Future[int]:
+        """Remove every record of every model; how many that were."""
+        return self._ask(self._clear)
+
+    def verify(self) -> Future[tuple[int, int]]:
+        """Read every file; how many there are, and how many were damaged and are gone."""
+        return self._ask(self._verify)
+
+    @property
+    def nbytes(self) -> int:
+        return self._index.nbytes
+
+    @property
+    def files(self) -> int:
+        return len(self._index)
+
+    def flush(self) -> None:
+        """Return when all that was offered is written."""
+        self._ask(self._write_all).result()
+
+    def close(self, seconds: float = 2.0) -> None:
+        """Write what waits, for at most so long, and end the thread."""
+        with self._guard:
+            self._ending = True
+            self._guard.notify()
+        self._thread.join(seconds)
+
+    # The thread.
+
+    def _ask(self, work: Callable[[], T]) -> Future[T]:
+        """Have the thread do this before it writes on."""
+        answer: Future[T] = Future()
+        answer.set_running_or_notify_cancel()
+
+        def job() -> None:
+            # Whoever asked has to hear of it, whatever it was.
+            try:
+                answer.set_result(work())
+            except Exception as error:
+                answer.set_exception(error)
+
+        with self._guard:
+            if not self._ended:
+                self._jobs.append(job)
+                self._guard.notify()
+                return answer
+        answer.set_exception(EngineError("the prefix cache on disk is closed"))
+        return answer
+
+    def _run(self) -> None:
+        # One broad except on purpose: without its disk the cache still works.
+        try:
+            self.state = self._open()
+            self._work()
+            self._keep_uses()
+        except Exception as error:
+            reason = error.strerror if isinstance(error, OSError) else None
+            self.state, self.detail = "off", f"{self.folder.path}: {reason or error}"
+            log.warning("the prefix cache keeps nothing on disk: %s", self.detail)
+        with self._guard:
+            self._ended = True
+            left = list(self._jobs)
+            self._jobs.clear()
+        for job in left:
+            job()
+        self.folder.close()
+
+    def _work(self) -> None:
+        """Until `close`."""
+        while True:
+            with self._guard:
+                if not self._jobs and not self._writes and not self._ending:
+                    self._guard.wait(LOOK_SECONDS if self.state == "reading" else None)
+                job = self._jobs.popleft() if self._jobs else None
+                if job is None and not self._writes and self._ending:
+                    return
+            try:
+                if job is not None:
+                    job()
+                elif self._writes:
+                    self._write_one()
+                elif self.state == "reading":
+                    self._look()
+            except OSError as error:
+                self._failed(error)
+
+    def _open(self) -> str:
+        """The state from now on."""
+        try:
+            state = "writing" if self.folder.open() else "reading"
+        except OSError as error:
+            if error.errno not in (errno.EROFS, errno.EACCES, errno.EPERM):
+                raise
+            if not self.folder.path.is_dir():
+                raise
+            state, self.detail = "read only", str(error.strerror)
+        self.fingerprint = self._fingerprint()
+        self._scan()
+        if self._asked is None:
+            room = self.folder.free() + self._index.nbytes
+            self.budget = min(MOST_DISK, int(room * SHARE_OF_FREE))
+        if self.folder.writable:
+            self._make_room(0)
+        return state
+
+    def _scan(self) -> None:
+        """Read the heads of what is new in the folder, forget what is gone."""
+        self._looked = self.folder.changed()
+        names = set(self.folder.records())
+        with self._guard:
+            gone = [stored.name for stored in self._index if stored.name not in names]
+            for name in gone:
+                self._index.discard(name)
+            fresh = [name for name in sorted(names) if name not in self._index]
+        for name in fresh:
+            if (stored := self._head(name)) is not None:
+                with self._guard:
+                    self._index.add(stored)
+        with contextlib.suppress(OSError, ValueError):
+            uses = json.loads(self.folder.read(USES))
+            with self._guard:
+                self._index.recall(uses if isinstance(uses, dict) else {})
+
+    def _head(self, name: str) -> Stored | None:
+        try:
+            path = self.folder.path / name
+            with path.open("rb") as stream:
+                size = path.stat().st_size
+                head = read_head(stream)
+            if head.name != name:
+                raise DamagedRecord("it has another record's name")
+        except FileNotFoundError:
+            return None
+        except OSError:
+            return None
+        except DamagedRecord as damage:
+            self._lose(name, damage)
+            return None
+        ours = head.fingerprint == self.fingerprint
+        return Stored(name, size, head if ours else None)
+
+    def _lose(self, name: str, damage: DamagedRecord) -> None:
+        """A file that is of no use to anybody."""
+        reason = "foreign" if "format" in str(damage) else "damaged"
+        log.warning("prefix cache: %s: %s; it is removed", name, damage)
+        self.evictions[reason] += 1
+        self.folder.remove(name)
+        with self._guard:
+            self._index.discard(name)
+
+    def _look(self) -> None:
+        """Become the writer if the other one is gone; see what it has written if not."""
+        if self.folder.try_lock():
+            self.state, self.detail = "writing", ""
+        if self.folder.changed() != self._looked:
+            self._scan()
+
+    def _load(self, found: Sequence[Stored]) -> list[Record]:
+        records: list[Record] = []
+        for stored in found:
+            record = self._read(stored.name)
+            if record is None:
+                break
+            records.append(record)
+        return records
+
+    def _read(self, name: str) -> Record | None:
+        try:
+            record = decode(self.folder.read(name))
+            if record.head.name != name or record.head.fingerprint != self.fingerprint:
+                raise DamagedRecord("it has another record's name")
+            return record
+        except DamagedRecord as damage:
+            self._lose(name, damage)
+        except OSError:
+            with self._guard:
+                self._index.discard(name)
+        return None
+
+    def _write_all(self) -> None:
+        while self._writes:
+            self._write_one()
+
+    def _write_one(self) -> None:
+        with self._guard:
+            record = self._writes.popleft()
+            self._waiting -= record.nbytes
+        head = record.head
+        if self._paused:
+            self._paused -= 1
+            return
+        if head.name in self._index or self.state != "writing":
+            return
+        try:
+            self._make_room(record.nbytes)
+            size = self.folder.write(head.name, encode(record))
+        except OSError as error:
+            self._failed(error)
+            return
+        with self._guard:
+            self._index.add(Stored(head.name, size, head))
+        self._make_room(0)
+        self._drop_plain(head)
+
+    def _drop_plain(self, head: Head) -> None:
+        """A record with a snapshot replaces the same one without."""
+        if head.snapshot:
+            plain = Head(
+                head.fingerprint, head.before, head.after, head.tokens, head.start, snapshot=False
+            ).name
+            if plain in self._index:
+                self.folder.remove(plain)
+                with self._guard:
+                    self._index.discard(plain)
+
+    def _make_room(self, nbytes: int) -> None:
+        while self._index.nbytes + nbytes > self.budget and len(self._index):
+            self._evict("budget")
+
+    def _evict(self, reason: str) -> None:
+        with self._guard:
+            victim = self._index.victim()
+            if victim is None:
+                return
+            self._index.evict(victim)
+        self.folder.remove(victim.name)
+        self.evictions[reason] += 1
+
+    def _failed(self, error: OSError) -> None:
+        """Writing goes on where it can; a reply never depends on it."""
+        self.detail = f"{error.strerror or error}"
+        if error.errno in (errno.EROFS, errno.EACCES, errno.EPERM):
+            self.state = "read only"
+        elif error.errno == errno.ENOENT:
+            # Somebody removed the folder: its lock is of no use any more.
+            self.folder.close()
+            with contextlib.suppress(OSError):
+                self.state = "writing" if self.folder.open() else "reading"
+                self._scan()
+        else:
+            # Full, most likely. What is worth least makes room for somebody.
+            self._paused = PAUSE
+            for _ in range(len(self._index) // 8):
+                self._evict("space")
+        log.warning("prefix cache: %s: %s", self.folder.path, self.detail)
+
+    def _clear(self) -> int:
+        names = self.folder.records() if self.folder.writable else []
+        for name in names:
+            self.folder.remove(name)
+        with self._guard:
+            for name in names:
+                self._index.discard(name)
+        self.evictions["cleared"] += len(names)
+        return len(names)
+
+    def _verify(self) -> tuple[int, int]:
+        names, before = self.folder.records(), self.evictions["damaged"]
+        for name in names:
+            try:
+                decode(self.folder.read(name))
+            except DamagedRecord as damage:
+                self._lose(name, damage)
+            except OSError:
+                continue
+        return len(names), self.evictions["damaged"] - before
+
+    def _keep_uses(self) -> None:
+        if not self.folder.writable:
+            return
+        with self._guard:
+            uses = self._index.uses()
+        with contextlib.suppress(OSError):
+            self.folder.write(USES, [json.dumps(uses).encode()])
