@@ -12,6 +12,13 @@ import typer
 
 from engine import known_drafters
 from sidecar.cli.bench_decode import Settings, decode
+from sidecar.cli.bench_edit import (
+    EDIT_MINUTES,
+    EDIT_TOKENS,
+    EditBenchmark,
+    EditSettings,
+    best_options,
+)
 from sidecar.cli.bench_parity import parity
 from sidecar.cli.bench_peers import peers as race
 from sidecar.cli.bench_peers import peers_settings
@@ -32,12 +39,15 @@ class What(enum.StrEnum):
     many drafts are accepted.
     parity: the drafts of our DFlash drafters against those of the official implementation.
     surplus: drafting while it pays against always and never, simulated and live.
-    peers: Pillion, its doors and other implementations, which are installed, side by side."""
+    peers: Pillion, its doors and other implementations, which are installed, side by side.
+    edit: edits of held-out functions: target-only, each drafter, the portfolio, mlx_lm; and
+    llama.cpp on a model that it can run."""
 
     DECODE = "decode"
     PARITY = "parity"
     SURPLUS = "surplus"
     PEERS = "peers"
+    EDIT = "edit"
 
 
 Draft = Annotated[
@@ -92,7 +102,12 @@ Task = Annotated[
     typer.Option(help=f"Of peers: only these of {', '.join(REGIMES)}; commas are allowed."),
 ]
 Minutes = Annotated[
-    float, typer.Option(min=0.5, help="Of peers: the time for measuring, without installing.")
+    float | None,
+    typer.Option(
+        min=0.5,
+        help=f"Of peers and edit: the time for measuring, without installing. Default: "
+        f"{PEERS_MINUTES:g}, {EDIT_MINUTES:g}.",
+    ),
 ]
 Install = Annotated[
     bool, typer.Option("--install", help="Of peers: install the others, measure nothing.")
@@ -128,7 +143,8 @@ def command(
     record: Record = None,
     peer: Peer = None,
     task: Task = None,
-    minutes: Minutes = PEERS_MINUTES,
+    minutes: Minutes = None,
+    tasks: Annotated[int, typer.Option(min=1, help="Of edit: files.")] = 40,
     install: Install = False,
     report: Report = None,
     json: Annotated[Path | None, typer.Option(help="Write the figures to this file.")] = None,
@@ -148,12 +164,20 @@ def command(
     peers: SmolLM2 and the built-in pair by Pillion (in the process, and through its doors), mlx_lm,
     z-lab's dflash, llama.cpp, mlx-dspark and vllm-mlx, each installed from PyPI into an environment
     of its own. What cannot be measured is a row that says why.
+
+    edit: one edit with a known right answer in each of 40 held-out files (rename, add a parameter,
+    wrap calls, change quotes), on the built-in pair; four of them on SmolLM2 with llama.cpp, which
+    drafts by its own n-gram lookup. --no-peers leaves others out.
     """
     for path in (json, picture, record, report):
         check_writable(path)
     if what is What.PEERS:
         racing = peers_settings(
-            peer, task, repeat=repeat or REPEAT, max_tokens=max_tokens, minutes=minutes
+            peer,
+            task,
+            repeat=repeat or REPEAT,
+            max_tokens=max_tokens,
+            minutes=minutes or PEERS_MINUTES,
         )
         race(racing, json=json, report=report, only_install=install)
         return
@@ -182,6 +206,18 @@ def command(
             json=json,
         )
         asyncio.run(surplus(options, settings))
+        return
+    if what is What.EDIT:
+        editing = EditSettings(
+            tasks=tasks,
+            repeat=repeat or 1,
+            max_tokens=max_tokens or EDIT_TOKENS,
+            minutes=minutes or EDIT_MINUTES,
+            peers=peers,
+            json=json,
+        )
+        options = best_options(msgspec.structs.replace(options, draft=asked[0]))
+        asyncio.run(EditBenchmark(options, editing).run())
         return
     drafts = known_drafters(options.model) if asked == ["auto"] else tuple(asked)
     decoding = Settings(

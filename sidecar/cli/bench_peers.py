@@ -28,7 +28,7 @@ def peers(
     settings: PeersSettings, *, json: Path | None, report: Path | None, only_install: bool
 ) -> None:
     """Install what is not there, measure, print and write."""
-    weights = _weights()
+    weights = laid_out_weights()
     installed, absent = install_peers(settings.peers, Path(weights.cache) / "peers")
     if only_install:
         for name, why in absent.items():
@@ -73,8 +73,8 @@ def install_peers(
     return installed, absent
 
 
-def _weights() -> PeerWeights:
-    """Raises EngineError with the reason."""
+def laid_out_weights() -> PeerWeights:
+    """SmolLM2 in the forms that others read. Raises EngineError with the reason."""
     ran = subprocess.run(
         peer_weights_command(),
         stdin=subprocess.DEVNULL,

@@ -36,20 +36,28 @@ class HeldOut(Struct, frozen=True, kw_only=True):
     prompts: tuple[CodingPrompt, ...]
 
 
-def held_out_code() -> HeldOut:
-    """At most `EACH` prompts a package, the same ones each time."""
-    sources, prompts = [], []
+def held_out_folders() -> tuple[dict[str, Path], list[str]]:
+    """The packages that are here, or that pip can fetch, by name; and where each is from."""
+    folders, sources = dict[str, Path](), list[str]()
     for requirement, sha256 in PACKAGES.items():
         name = requirement.partition("==")[0]
         try:
-            folder, source = unpacked_wheel(requirement, sha256) / name, requirement
+            folders[name], source = unpacked_wheel(requirement, sha256) / name, requirement
         except PillionError:
             found = _installed(name)
             if found is None:
                 continue
-            folder, source = found, f"{name} as installed"
+            folders[name], source = found, f"{name} as installed"
         sources.append(source)
-        prompts += begun_functions(name, folder)
+    return folders, sources
+
+
+def held_out_code() -> HeldOut:
+    """At most `EACH` prompts a package, the same ones each time."""
+    folders, sources = held_out_folders()
+    prompts = [
+        prompt for name, folder in folders.items() for prompt in begun_functions(name, folder)
+    ]
     if prompts:
         return HeldOut(source=", ".join(sources), prompts=tuple(prompts))
     own = tuple(prompt.variant(0) for prompt in PROMPTS if prompt.regime == "new code")
