@@ -46,6 +46,18 @@ class CompletionConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     multiline: Literal["auto", "never", "always"] = "auto"
 
 
+class WorkspaceConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What goes along with completion prompts from other files of the client's folders. context:
+    ``auto`` (where the model gains by it), ``on``, or ``off``, which reads and watches nothing.
+    context_tokens: what it may take. max_file_bytes: larger files are not read. warm: compute
+    likely prompts ahead in idle time."""
+
+    context: Literal["auto", "on", "off"] = "auto"
+    context_tokens: int = 1024
+    max_file_bytes: int = 256 << 10
+    warm: bool = True
+
+
 class ChatConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Defaults for what a chat request leaves out; None takes the model's own
     generation_config.json (greedy where that says nothing). max_tokens None: no limit but the
@@ -79,6 +91,7 @@ class Config(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     engine: EngineOptions = EngineOptions()
     cache: CacheOptions = CacheOptions()
     completion: CompletionConfig = CompletionConfig()
+    workspace: WorkspaceConfig = WorkspaceConfig()
     chat: ChatConfig = ChatConfig()
     edit: EditConfig = EditConfig()
 
@@ -319,6 +332,8 @@ _RULES: list[_Rule] = [
     _at_least("cache.disk", 0),
     _at_least("completion.max_tokens", 1),
     _at_least("completion.prompt_tokens", 16),
+    _at_least("workspace.context_tokens", 0),
+    _at_least("workspace.max_file_bytes", 0),
     _at_least("chat.max_tokens", 1),
     _within("chat.temperature", 0, 100),
     ("chat.top_p", "above 0 and at most 1", lambda value: 0 < value <= 1),

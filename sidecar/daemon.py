@@ -74,6 +74,7 @@ class Daemon:
                 socket=str(self._runtime.socket),
                 url=tcp_socket.url_of(tcp),
             )
+            held.callback(services.workspace.close)
             lsp = await self._serve_lsp(unix, services)
             http = HttpServer(services)
             http_task = asyncio.create_task(http.serve(sockets=[tcp]), name="http")

@@ -87,8 +87,40 @@ def metrics(status: Mapping[str, Any]) -> Iterator[Metric]:
         "pillion_memory_bytes", "gauge", "Bytes that MLX holds in arrays.", status["memory_bytes"]
     )
     yield from _cache(status["cache"])
+    yield from _workspace(status["workspace"])
     yield from _surplus(status["regimes"])
     yield from _costs(status)
+
+
+def _workspace(folders: list[dict[str, Any]]) -> Iterator[Metric]:
+    """The folders that clients work in, together; their paths are nobody else's business."""
+    for name, what in (
+        ("files", "Files that are not ignored, of the folders that clients work in."),
+        ("directories", "Directories that are watched or polled."),
+    ):
+        total = sum(folder[name] for folder in folders)
+        yield _one(f"pillion_workspace_{name}", "gauge", what, total)
+    yield Metric(
+        "pillion_workspace_folders",
+        "gauge",
+        "Folders that clients work in, by how their changes become known.",
+        [
+            Sample({"mode": mode}, sum(folder["mode"] == mode for folder in folders))
+            for mode in ("watch", "poll", "starting", "missing", "off")
+        ],
+    )
+    yield _one(
+        "pillion_workspace_changes",
+        "gauge",
+        "Changes of files seen since the folders were opened.",
+        sum(folder["changes"] for folder in folders),
+    )
+    yield _one(
+        "pillion_workspace_last_change_timestamp_seconds",
+        "gauge",
+        "When a file changed last, in Unix time; 0 for never.",
+        max((folder["last_change"] or 0 for folder in folders), default=0),
+    )
 
 
 def _surplus(regimes: list[dict[str, Any]]) -> Iterator[Metric]:

@@ -22,6 +22,7 @@ from engine import PillionError
 from sidecar import tcp_socket
 from sidecar.cli.background import child_environment
 from sidecar.cli.connection import Rpc, find_daemon
+from sidecar.cli.status import describe_folder
 from sidecar.cli.terminal import (
     GREEN,
     RED,
@@ -112,6 +113,7 @@ def checks_of(config_file: Path | None) -> Iterator[Check]:
     yield _named("settings", lambda: _settings(settings, config_file))
     yield _named("runtime", lambda: _runtime(settings))
     yield _named("daemon", lambda: _daemon(settings))
+    yield _named("workspace", lambda: _workspace(settings))
     yield _named("port", lambda: _port(settings))
     yield _named("disk", lambda: _disk(settings))
 
@@ -256,6 +258,29 @@ def _proven(status: dict[str, Any]) -> tuple[str, str]:
     capped = exactness["width"] < exactness["asked"]
     fine = exactness["exact"] and not capped and not status["notes"]
     return (OK if fine else WARNING), "; ".join((said, *status["notes"]))
+
+
+def _workspace(settings: Config) -> tuple[str, str]:
+    """Whether the folders that clients work in are watched, and what limits it here."""
+    if settings.workspace.context == "off":
+        return OK, "no file is read ([workspace] context = off)"
+    address = find_daemon(settings)
+    folders: list[dict[str, Any]] = []
+    if address is not None:
+        with Rpc(address) as rpc:
+            folders = rpc.call("pillion/status").get("workspace", [])
+    polled = [folder for folder in folders if folder["mode"] == "poll"]
+    if polled:
+        return WARNING, "; ".join(
+            f"{folder['root']} is {folder['detail']}: raise fs.inotify.max_user_watches"
+            for folder in polled
+        )
+    if folders:
+        return OK, "; ".join(map(describe_folder, folders))
+    limit = Path("/proc/sys/fs/inotify/max_user_watches")
+    if limit.exists():
+        return OK, f"no folder is open; the system allows {limit.read_text().strip()} watches"
+    return OK, "no folder is open"
 
 
 def _port(settings: Config) -> tuple[str, str]:

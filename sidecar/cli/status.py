@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any
@@ -59,6 +60,8 @@ def rows(status: dict[str, Any]) -> Iterator[tuple[str, str]]:
     yield "memory", human_bytes(status["memory_bytes"]) if status["memory_bytes"] else ""
     cache = status["cache"]
     yield "prefix cache", f"{human_bytes(cache['memory_bytes'])} of {cache['nodes']} prefixes"
+    for folder in status["workspace"]:
+        yield "workspace", describe_folder(folder)
     yield "socket", status["socket"] or ""
     yield "url", f"{status['url']}/v1" if status["url"] else ""
     yield "process", f"pid {status['pid']}, up {_duration(status['uptime_s'])}"
@@ -107,6 +110,18 @@ def _audit(totals: dict[str, Any]) -> str:
     if not totals["audits"]:
         return ""
     return f"{totals['audits']} replies decoded again, {totals['audit_differences']} differences"
+
+
+def describe_folder(folder: dict[str, Any]) -> str:
+    """One `WatchStatus` in words."""
+    said = f"{folder['root']}: {folder['mode']}"
+    if folder["detail"]:
+        said += f" ({folder['detail']})"
+    if folder["directories"]:
+        said += f", {folder['files']} files in {folder['directories']} directories"
+    if folder["last_change"] is not None:
+        said += f", last change {_duration(max(time.time() - folder['last_change'], 0))} ago"
+    return said
 
 
 def _duration(seconds: float) -> str:

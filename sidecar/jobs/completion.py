@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from msgspec import Struct
 
 from engine import (
@@ -11,23 +13,30 @@ from engine import (
     Finished,
     GenerateRequest,
     Priority,
+    RenderedPrompt,
     Sampling,
     error_of,
 )
-from sidecar.config import CompletionConfig
+from sidecar.config import CompletionConfig, WorkspaceConfig
 from sidecar.jobs.suggestion import Ending, Gap, Multiline, settle
+from sidecar.workspace.view import NOTHING, Shown
 
+# Smaller models are worse with other files in the prompt than without: see the README's figures.
+_MIN_PARAMETERS = 100_000_000
 # Code has 3 to 4 characters a token; runs of indentation have many more.
 _CHARACTERS_PER_TOKEN = 12
 
 
 class CompletionRequest(Struct, frozen=True, kw_only=True):
     """prefix / suffix: the text up to and from the cursor. path: as the model should see it.
-    max_tokens / multiline: the configuration's where None."""
+    shown: what goes along from other files, in at most `shown_tokens`. max_tokens / multiline: the
+    configuration's where None."""
 
     prefix: str
     suffix: str = ""
     path: str | None = None
+    shown: Shown = NOTHING
+    shown_tokens: int = 0
     max_tokens: int | None = None
     multiline: Multiline | None = None
     sampling: Sampling = Sampling()
@@ -66,12 +75,7 @@ async def complete(
     prefix, suffix = request.prefix[-reach(config) :], request.suffix[: reach(config)]
     gap = Gap(prefix, suffix, request.multiline or config.multiline)
     max_tokens = request.max_tokens or config.max_tokens
-    prompt = await engine.fill_in_middle(
-        _with_newlines(prefix),
-        _with_newlines(suffix),
-        path=request.path,
-        limit=_prompt_budget(engine, config, max_tokens),
-    )
+    prompt = await prompt_of(engine, config, request)
     generate = GenerateRequest(
         id=engine.new_id("complete"),
         prompt=prompt.tokens,
@@ -81,6 +85,7 @@ async def complete(
         stop_token_ids=prompt.stop_token_ids,
         must_start_with=prompt.must_start_with,
         boundaries=prompt.boundaries,
+        segments=prompt.segments,
         draft=request.draft,
         priority=Priority.INTERACTIVE,
         session=request.session,
@@ -106,12 +111,47 @@ async def complete(
     raise AssertionError("a reply ends with Finished or Failed")
 
 
-def _prompt_budget(engine: EngineClient, config: CompletionConfig, max_tokens: int) -> int:
-    """Room for the reply comes first, but never more than half of a small context."""
+async def prompt_of(
+    engine: EngineClient, config: CompletionConfig, request: CompletionRequest
+) -> RenderedPrompt:
+    """The prompt that a completion is decoded from. Raises NotReady or RequestError."""
+    room, shown = _budget(engine, config, request)
+    context: dict[str, Any] = {}
+    if request.shown.files and shown > 0:
+        context = {
+            "project": request.shown.project,
+            "context": request.shown.files,
+            "context_limit": shown,
+        }
+    return await engine.fill_in_middle(
+        _with_newlines(request.prefix[-reach(config) :]),
+        _with_newlines(request.suffix[: reach(config)]),
+        path=request.path,
+        limit=room,
+        **context,
+    )
+
+
+def uses_context(config: WorkspaceConfig, engine: EngineClient) -> bool:
+    """Whether other files go along with prompts for the model that is loaded."""
+    model = engine.status().model
+    if config.context == "auto":
+        return model is not None and model.parameters >= _MIN_PARAMETERS
+    return config.context == "on"
+
+
+def _budget(
+    engine: EngineClient, config: CompletionConfig, request: CompletionRequest
+) -> tuple[int, int]:
+    """Tokens for the edited file and for others. Room for the reply comes first, but never more
+    than half of a small context; others get no more than half of what is left then."""
     model = engine.status().model
     if model is None:
-        return config.prompt_tokens
-    return min(config.prompt_tokens, model.context - min(max_tokens, model.context // 2))
+        return config.prompt_tokens, request.shown_tokens
+    reply = request.max_tokens or config.max_tokens
+    left = model.context - min(reply, model.context // 2)
+    shown = min(request.shown_tokens, left // 2) if request.shown.files else 0
+    return min(config.prompt_tokens, left - shown), shown
 
 
 def _with_newlines(text: str) -> str:

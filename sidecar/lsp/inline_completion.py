@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Coroutine
 
+import msgspec
 from lsprotocol import types
 
 from engine import NotReady, Overloaded
-from sidecar.jobs.completion import CompletionRequest, complete, reach
+from sidecar.jobs.completion import CompletionRequest, complete
 from sidecar.lsp.params import InlineCompletionParams, SelectedCompletionInfo
 from sidecar.lsp.session import OpenRequest, Session
 from sidecar.workspace.documents import Document
@@ -30,6 +31,8 @@ def inline_completion(
     if session.services.engine.status().state != "ready":
         _tell_once(session)
         return None
+    if _withheld(session, document.uri):
+        return None
     cursor = document.locate(params.position, session.encoding)
     selected = params.context.selected_completion_info
     start = end = cursor
@@ -38,14 +41,10 @@ def inline_completion(
         if not start <= cursor <= end or start[0] != end[0]:
             return None
     chosen = selected.text if selected is not None else ""
-    distance = reach(session.services.config.completion)
+    completion = session.completion_at(document, start, end)
     return _suggest(
         session,
-        CompletionRequest(
-            prefix=document.before(*start, distance) + chosen,
-            suffix=document.after(*end, distance),
-            path=session.path_of(document.uri),
-        ),
+        msgspec.structs.replace(completion, prefix=completion.prefix + chosen),
         chosen,
         types.Range(_position(session, document, start), _position(session, document, end)),
     )
@@ -86,6 +85,16 @@ def _position(session: Session, document: Document, place: tuple[int, int]) -> t
     line, column = place
     before = without_end(document.lines[line])[:column]
     return types.Position(line, units_of(before, session.encoding))
+
+
+def _withheld(session: Session, uri: str) -> bool:
+    """Whether a document must not reach a prompt; the editor's log says why, once."""
+    file = session.file_of(uri)
+    why = session.view.withheld(file) if file is not None else ""
+    if why and uri not in session.told_withheld:
+        session.told_withheld.add(uri)
+        session.log_to_client(types.MessageType.Info, f"no suggestions in {uri}: {why}")
+    return bool(why)
 
 
 def _tell_once(session: Session) -> None:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import PurePath
 
 from lsprotocol import types
 from pygls.uris import to_fs_path
 
 from sidecar.lsp.jsonrpc import INVALID_REQUEST, RpcError
-from sidecar.lsp.params import CancelParams, InitializeParams, NoParams
+from sidecar.lsp.params import CancelParams, DidChangeFoldersParams, InitializeParams, NoParams
 from sidecar.lsp.session import OpenRequest, Phase, Session
 from sidecar.metrics import version
 from sidecar.workspace.positions import Encoding
@@ -32,12 +33,17 @@ def initialize(
         raise RpcError(INVALID_REQUEST, "this connection is initialized already")
     session.phase = Phase.RUNNING
     session.encoding = _choose_encoding(params)
-    session.folders = _folders(params)
+    session.add_folders(_folders(params))
     return types.InitializeResult(
         capabilities=types.ServerCapabilities(
             position_encoding=session.encoding,
             text_document_sync=types.TextDocumentSyncOptions(
-                open_close=True, change=types.TextDocumentSyncKind.Incremental
+                open_close=True, change=types.TextDocumentSyncKind.Incremental, save=True
+            ),
+            workspace=types.WorkspaceOptions(
+                workspace_folders=types.WorkspaceFoldersServerCapabilities(
+                    supported=True, change_notifications=True
+                )
             ),
             inline_completion_provider=types.InlineCompletionOptions(),
             code_action_provider=types.CodeActionOptions(
@@ -85,9 +91,19 @@ def _choose_encoding(params: InitializeParams) -> Encoding:
     return "utf-16"
 
 
+def did_change_folders(session: Session, params: DidChangeFoldersParams) -> None:
+    """`workspace/didChangeWorkspaceFolders`."""
+    session.remove_folders(_paths(folder.uri for folder in params.event.removed))
+    session.add_folders(_paths(folder.uri for folder in params.event.added))
+
+
 def _folders(params: InitializeParams) -> list[PurePath]:
     uris = [folder.uri for folder in params.workspace_folders or ()]
     if not uris and params.root_uri:
         uris = [params.root_uri]
+    return _paths(uris)
+
+
+def _paths(uris: Iterable[str]) -> list[PurePath]:
     paths = [to_fs_path(uri) for uri in uris if uri.startswith("file:")]
     return [PurePath(path) for path in paths if path]

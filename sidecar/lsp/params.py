@@ -74,6 +74,19 @@ class DidChangeParams(Params, frozen=True, kw_only=True):
     content_changes: list[Change]
 
 
+class DidSaveParams(Params, frozen=True, kw_only=True):
+    text_document: TextDocumentIdentifier
+
+
+class WorkspaceFoldersChange(Params, frozen=True, kw_only=True):
+    added: list[WorkspaceFolder] = field(default_factory=list)
+    removed: list[WorkspaceFolder] = field(default_factory=list)
+
+
+class DidChangeFoldersParams(Params, frozen=True, kw_only=True):
+    event: WorkspaceFoldersChange
+
+
 class DidCloseParams(Params, frozen=True, kw_only=True):
     text_document: TextDocumentIdentifier
 

@@ -14,6 +14,7 @@ from sidecar.lsp.params import Params, invalid_params
 from sidecar.lsp.session import OpenRequest, Session
 from sidecar.workspace.documents import Document
 from sidecar.workspace.positions import Position
+from sidecar.workspace.view import NOTHING
 
 
 class CompleteParams(Params, frozen=True, kw_only=True):
@@ -40,15 +41,20 @@ def pillion_complete(
     """Result: ``text`` to insert, ``finish_reason``, ``model``, and the fields of
     `engine.Finished` except the token ids."""
     prefix, suffix = _around_cursor(session, params)
-    path = params.path
-    if path is None and params.uri is not None:
-        path = session.path_of(params.uri)
+    path, shown = params.path, NOTHING
+    if params.uri is not None:
+        path, shown = path or session.path_of(params.uri), session.view.shown(params.uri)
+        file = session.file_of(params.uri)
+        if file is not None and (why := session.view.withheld(file)):
+            raise invalid_params("uri", f"{params.uri} must not reach a prompt: {why}")
     return _complete(
         session,
         CompletionRequest(
             prefix=prefix,
             suffix=suffix,
             path=path,
+            shown=shown,
+            shown_tokens=session.services.config.workspace.context_tokens,
             max_tokens=params.max_tokens,
             multiline=params.multiline,
             draft=params.draft,

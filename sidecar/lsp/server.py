@@ -39,6 +39,7 @@ from sidecar.lsp.jsonrpc import (
 )
 from sidecar.lsp.outbox import Outbox
 from sidecar.lsp.params import NoParams, read_params
+from sidecar.lsp.pillion_cache import CacheParams, pillion_cache
 from sidecar.lsp.pillion_complete import CompleteParams, pillion_complete
 from sidecar.lsp.pillion_edit import EditParams, pillion_edit
 from sidecar.lsp.pillion_refactor import RefactorParams, pillion_refactor
@@ -70,6 +71,7 @@ REQUESTS = {
     "pillion/complete": Method(CompleteParams, pillion_complete),
     "pillion/edit": Method(EditParams, pillion_edit),
     "pillion/refactor": Method(RefactorParams, pillion_refactor),
+    "pillion/cache": Method(CacheParams, pillion_cache),
     "pillion/status": Method(NoParams, pillion_status),
     "pillion/shutdown": Method(NoParams, pillion_shutdown),
 }
@@ -79,6 +81,10 @@ NOTIFICATIONS = {
     types.CANCEL_REQUEST: Method(params.CancelParams, lifecycle.cancel_request),
     types.TEXT_DOCUMENT_DID_OPEN: Method(params.DidOpenParams, documents.did_open),
     types.TEXT_DOCUMENT_DID_CHANGE: Method(params.DidChangeParams, documents.did_change),
+    types.TEXT_DOCUMENT_DID_SAVE: Method(params.DidSaveParams, documents.did_save),
+    types.WORKSPACE_DID_CHANGE_WORKSPACE_FOLDERS: Method(
+        params.DidChangeFoldersParams, lifecycle.did_change_folders
+    ),
     types.TEXT_DOCUMENT_DID_CLOSE: Method(params.DidCloseParams, documents.did_close),
 }
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import enum
 import itertools
-from pathlib import PurePath
+from collections.abc import Iterable
+from pathlib import Path, PurePath
 from typing import Any
 
 from cattrs import Converter
@@ -13,6 +15,9 @@ from lsprotocol import types
 from pygls.protocol import default_converter
 from pygls.uris import to_fs_path
 
+from engine import NotReady
+from sidecar.jobs.completion import CompletionRequest, prompt_of, reach, uses_context
+from sidecar.jobs.warmth import Warmth
 from sidecar.lsp.jsonrpc import (
     REQUEST_CANCELLED,
     REQUEST_FAILED,
@@ -29,8 +34,13 @@ from sidecar.lsp.params import invalid_params
 from sidecar.services import Services
 from sidecar.workspace.documents import Document, Documents
 from sidecar.workspace.positions import Encoding
+from sidecar.workspace.view import View
 
 _CONVERTER: Converter = default_converter()  # type: ignore[no-untyped-call]  # pygls ships none
+
+
+Place = tuple[int, int]
+"""(line, code point) of a document."""
 
 
 class Phase(enum.Enum):
@@ -89,6 +99,17 @@ class Session:
         self.folders: list[PurePath] = []
         self.open: dict[Id, OpenRequest] = {}
         self.told_not_ready = False
+        self.told_withheld: set[str] = set()
+        self.warmth = Warmth(services.engine)
+        self.view = View(
+            services.workspace,
+            self.documents,
+            services.config.workspace,
+            enabled=lambda: uses_context(services.config.workspace, services.engine),
+            settled=self._warm,
+            tell=services.engine.files_changed,
+        )
+        self._waiting: asyncio.Task[None] | None = None
         self._outbox = outbox
         self._current: dict[str, OpenRequest] = {}
         self._asked: dict[Id, asyncio.Future[Any]] = {}
@@ -103,17 +124,74 @@ class Session:
             )
         return document
 
+    def file_of(self, uri: str) -> str | None:
+        """The absolute path of a document that is a file."""
+        return (to_fs_path(uri) or None) if uri.startswith("file:") else None
+
+    def add_folders(self, folders: Iterable[PurePath]) -> None:
+        """Folders that the client works in."""
+        for folder in folders:
+            if folder not in self.folders:
+                self.folders.append(folder)
+                if self.services.config.workspace.context != "off":
+                    self.view.add_folder(Path(folder))
+
+    def remove_folders(self, folders: Iterable[PurePath]) -> None:
+        """Folders that the client does not work in any more; no file of theirs is read again."""
+        for folder in folders:
+            if folder in self.folders:
+                self.folders.remove(folder)
+                self.view.remove_folder(Path(folder))
+
     def path_of(self, uri: str) -> str | None:
         """How a prompt names a document: its path in the workspace, or else its bare name, so
         that no prompt holds where the user's home is."""
-        found = to_fs_path(uri) if uri.startswith("file:") else None
-        if not found:
+        found = self.file_of(uri)
+        if found is None:
             return None
         path = PurePath(found)
         for folder in self.folders:
             if path.is_relative_to(folder):
                 return path.relative_to(folder).as_posix()
         return path.name
+
+    def wait_for_model(self) -> None:
+        """Settle what goes along with prompts once it is known which model they are for."""
+        if self._waiting is None and self.services.engine.status().state == "loading":
+            self._waiting = asyncio.create_task(self._settle_when_ready(), name="model")
+
+    async def _settle_when_ready(self) -> None:
+        # A model that never comes is told of by whoever asks for it.
+        with contextlib.suppress(NotReady):
+            await self.services.engine.ready()
+            self.view.settle()
+
+    def completion_at(self, document: Document, start: Place, end: Place) -> CompletionRequest:
+        """A request to fill what is between two places of a document."""
+        services = self.services
+        distance = reach(services.config.completion)
+        return CompletionRequest(
+            prefix=document.before(*start, distance),
+            suffix=document.after(*end, distance),
+            path=self.path_of(document.uri),
+            shown=self.view.shown(document.uri),
+            shown_tokens=services.config.workspace.context_tokens,
+        )
+
+    def _warm(self, uri: str, place: Place | None) -> None:
+        """Compute the likely next prompt of a document ahead: as far as it is the same anywhere in
+        it, or where typing paused."""
+        document, file, services = self.documents.get(uri), self.file_of(uri), self.services
+        if document is None or file is None or not services.config.workspace.warm:
+            return
+        if services.engine.status().state != "ready" or self.view.withheld(file):
+            return
+        at = place or (0, 0)
+        request = self.completion_at(document, at, at)
+        if place is None and not request.shown.files:
+            return
+        prompt = prompt_of(services.engine, services.config.completion, request)
+        self.warmth.warm(uri, prompt, stable=place is None)
 
     def make_current(self, uri: str, request: OpenRequest) -> None:
         """`request` is now the one whose answer is about `uri`; an older one is withdrawn."""
@@ -161,6 +239,10 @@ class Session:
         """The client is gone: nobody answers any more."""
         for answer in self._asked.values():
             answer.cancel()
+        self.view.close()
+        self.warmth.close()
+        if self._waiting is not None:
+            self._waiting.cancel()
 
     def plain(self, value: object) -> Any:
         """An lsprotocol object as JSON types."""

@@ -75,6 +75,16 @@ class Document:
             have += len(parts[-1])
         return "".join(parts)
 
+    def end_of_change(self, before: Document) -> tuple[int, int]:
+        """Where this version last differs from an earlier one: the end of that line."""
+        same = 0
+        for ours, theirs in zip(reversed(self.lines), reversed(before.lines), strict=False):
+            if ours != theirs:
+                break
+            same += 1
+        line = max(len(self.lines) - 1 - same, 0)
+        return line, len(without_end(self.lines[line]))
+
     def changed(self, change: Change, encoding: Encoding) -> Document:
         """This document after `change`, with the same version."""
         if change.range is None:

@@ -73,6 +73,20 @@ class Listing:
             for name in directory.files
         }
 
+    def ignores(self, path: str) -> bool:
+        """Whether the rules leave out a path that need not be there yet."""
+        folder, _, name = path.rpartition("/")
+        directory = False
+        while (found := self._directories.get(folder)) is None and folder:
+            folder, _, name = folder.rpartition("/")
+            directory = True
+        if found is None:
+            return False
+        inside = f"{folder}/{name}" if folder else name
+        if name in found.files or name in found.folders:
+            return False
+        return found.rules.ignores(inside, directory=directory)
+
     def ending(self, tail: str) -> list[str]:
         """Files whose path is `tail` or ends in ``/`` and `tail`, the shortest first."""
         folder, _, name = tail.rpartition("/")

@@ -50,7 +50,7 @@ COSTS = CostCurve(
 )
 
 
-def report(**facts: Any) -> dict[str, Any]:
+def report(*, workspace: Any = (), **facts: Any) -> dict[str, Any]:
     """As `sidecar.metrics.status_report` gives it."""
     status = EngineStatus(
         state="ready",
@@ -66,6 +66,7 @@ def report(**facts: Any) -> dict[str, Any]:
         "version": "0",
         "pid": 1,
         "uptime_s": 2.5,
+        "workspace": list(workspace),
         "socket": None,
         "url": None,
         "requested_model": "fake",

@@ -86,3 +86,15 @@ def test_requests_by_outcome() -> None:
         'outcome="finished"': 5,
     }
     assert found["pillion_prompt_tokens_total"] == {'source="computed"': 40, 'source="cached"': 50}
+
+
+def test_the_folders_that_clients_work_in() -> None:
+    folder = {"mode": "watch", "files": 7, "directories": 2, "changes": 3, "last_change": 5.5}
+    polled = folder | {"mode": "poll", "last_change": None}
+    found = scraped(workspace=[folder, polled])
+    assert found["pillion_workspace_files"] == {"": 14}
+    assert found["pillion_workspace_directories"] == {"": 4}
+    assert found["pillion_workspace_changes"] == {"": 6}
+    assert found["pillion_workspace_last_change_timestamp_seconds"] == {"": 5.5}
+    assert found["pillion_workspace_folders"]['mode="poll"'] == 1
+    assert found["pillion_workspace_folders"]['mode="missing"'] == 0

@@ -28,7 +28,9 @@ async def test_the_handshake(serve):
     assert result["serverInfo"]["version"]
     capabilities = result["capabilities"]
     assert capabilities["positionEncoding"] == "utf-8"
-    assert capabilities["textDocumentSync"] == {"openClose": True, "change": 2}
+    assert capabilities["textDocumentSync"] == {"openClose": True, "change": 2, "save": True}
+    folders = {"supported": True, "changeNotifications": True}
+    assert capabilities["workspace"] == {"workspaceFolders": folders}
     assert capabilities["inlineCompletionProvider"] == {}
     assert "pillion/complete" in capabilities["experimental"]["pillion"]["methods"]
 

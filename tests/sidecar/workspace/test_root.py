@@ -67,7 +67,7 @@ def test_no_handle_is_left_open(root):
     before = len(list(Path("/dev/fd").iterdir()))
     for path in ("src/a.py", "nope/x", "src/nope", "src"):
         root.read(path, 100)
-    assert len(os.listdir("/dev/fd")) == before  # noqa: PTH208
+    assert len(list(Path("/dev/fd").iterdir())) == before
 
 
 def test_a_home_and_a_disk_are_too_wide(home, tmp_path):
