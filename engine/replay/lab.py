@@ -29,8 +29,8 @@ from engine.replay.trace import (
 )
 
 STATIONARY, SWITCHING, RECORDED, ADVERSARIAL = "stationary", "switching", "recorded", "adversarial"
-# Long enough that what a controller pays to begin with nothing is less than a hundredth.
-TOKENS = {STATIONARY: 16_000, SWITCHING: 16_000, ADVERSARIAL: 4_000}
+# Long enough that what a controller pays to begin with nothing is about a hundredth.
+TOKENS = {STATIONARY: 8_000, SWITCHING: 8_000, ADVERSARIAL: 2_000}
 SEED = 1
 AGENT_REPLY = [(PROSE, 30), (NEW_CODE, 120), (TOOL_CALL, 60), (PROSE, 30), (NEW_CODE, 80)]
 

@@ -151,9 +151,8 @@ def command(
 ) -> None:
     """decode: the same coding prompts greedily, target-only, with each drafter, and with other
     implementations on the same weights; tok/s, tokens a round, and whether the tokens are the same.
-    Then accepted drafts, by counting, on held-out code from PyPI (see --no-acceptance).
-
-    Every drafter and every peer has the model in memory once more. Prefill is not counted.
+    Then accepted drafts, by counting, on held-out code from PyPI (see --no-acceptance). Every drafter
+    and every peer has the model in memory once more. Prefill is not counted.
 
     parity: draft with the same random DFlash checkpoints as the official dflash package, which pip
     fetches once, and compare every token. It needs no model.
@@ -192,8 +191,8 @@ def command(
     }
     options = load_config(flags).engine
     # One at a time, so that each is checked as the configured one is.
-    asked = [load_config({**flags, "engine.draft": name}).engine.draft for name in draft or ()]
-    asked = asked or [options.draft]
+    each = [load_config({**flags, "engine.draft": name}) for name in draft or ()]
+    asked = [config.engine.draft for config in each] or [options.draft]
     if what is What.SURPLUS:
         options = msgspec.structs.replace(options, draft=asked[0])
         settings = SurplusSettings(

@@ -13,6 +13,7 @@ DOCUMENTS = [
     Path("README.md"),
     Path("ARCHITECTURE.md"),
     Path("CONTRIBUTING.md"),
+    Path("docs/SURPLUS.md"),
     Path("editors/README.md"),
 ]
 SEPARATORS = {"|", "||", "&&", ";", "&"}

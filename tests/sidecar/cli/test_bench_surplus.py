@@ -78,7 +78,7 @@ async def test_simulated_only_needs_no_model(
     said = capsys.readouterr().out
     assert "dflash/3" in said
     assert "sim_worst_vs_target_only 1.015\n" in said
-    assert "base M4" in picture.read_text()
+    assert "base M4" in picture.read_text(encoding="utf-8")
 
 
 def test_a_row_without_a_best_choice(capsys: pytest.CaptureFixture[str]) -> None:
@@ -86,3 +86,14 @@ def test_a_row_without_a_best_choice(capsys: pytest.CaptureFixture[str]) -> None
     said = capsys.readouterr().out
     assert "1.25x" in said
     assert "0.00x" not in said
+
+
+async def test_the_picture_in_the_documents_is_what_the_command_draws(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows = [ROW, msgspec.structs.replace(ROW, kind="switching")]
+    monkeypatch.setattr(bench_surplus, "simulate_surplus", lambda: iter(rows))
+    drawn = tmp_path / "drawn.svg"
+    await surplus(load_config().engine, SurplusSettings(simulated_only=True, picture=drawn))
+    kept = Path(__file__).parents[3] / "docs" / "surplus-timeline.svg"
+    assert drawn.read_bytes() == kept.read_bytes()
