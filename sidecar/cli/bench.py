@@ -150,12 +150,11 @@ def command(
     json: Annotated[Path | None, typer.Option(help="Write the figures to this file.")] = None,
 ) -> None:
     """decode: the same coding prompts greedily, target-only, with each drafter, and with other
-    implementations on the same weights; tok/s, tokens a round, and whether the tokens are the same.
-    Then accepted drafts, by counting, on held-out code from PyPI (see --no-acceptance). Every drafter
-    and every peer has the model in memory once more. Prefill is not counted.
+    implementations on the same weights; tok/s without prefill, tokens a round, and whether the
+    tokens are the same. Then accepted drafts, by counting, on held-out code from PyPI. Every
+    drafter and peer has the model in memory once more.
 
-    parity: draft with the same random DFlash checkpoints as the official dflash package, which pip
-    fetches once, and compare every token. It needs no model.
+    parity: drafts with the same random checkpoints as the official dflash package, token by token.
 
     surplus: acceptance traces and cost curves of several machines replayed through the controller;
     then replies target-only, always drafted and by surplus, and replies to 200 JSON schemas.
