@@ -136,14 +136,14 @@ def take_rows(caches: Caches, start: int, end: int, context: ContextRows | None 
 
 
 def take_snapshot(caches: Caches, logits: mx.array | None = None) -> Snapshot | None:
-    """The rest as it is now; None for a model that has only full attention."""
+    """The rest as it is now, and `logits`, (vocabulary,); None if there is neither."""
     arrays = tuple(
         None if (state := state_of(cache)) is None else tuple(map(_own, state))
         for cache in leaves(caches)
     )
-    if not any(a is not None for a in arrays):
+    if logits is None and not any(a is not None for a in arrays):
         return None
-    mx.eval(_flat(arrays))
+    mx.eval(_flat(arrays), [] if logits is None else logits)
     return Snapshot(arrays, logits)
 
 
@@ -265,7 +265,9 @@ def rows_of_arrays(
     context = read.get("context")
     kept = ContextRows(end - context.shape[1], context) if context is not None else None
     states = group("state")
-    snapshot = Snapshot(states, read.get("logits")) if any(s is not None for s in states) else None
+    logits = read.get("logits")
+    known = logits is not None or any(state is not None for state in states)
+    snapshot = Snapshot(states, logits) if known else None
     rows = KeptRows(group("rows"), length, kept)
     mx.eval(list(read.values()))
     return rows, snapshot

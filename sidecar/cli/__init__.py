@@ -27,6 +27,7 @@ VERBS = {
     "generate": "Answer one prompt.",
     "chat": "Talk with the model.",
     "lsp": "Speak the Language Server Protocol on stdin and stdout.",
+    "cache": "Show, check or clear what need not be computed again.",
     "models": "List the models that are here.",
     "pull": "Fetch a model.",
     "verify": "Prove that drafting changes no reply.",

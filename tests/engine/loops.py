@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 from engine.decoding.exactness import probe
@@ -35,10 +36,12 @@ class LoopUnderTest(DecodingLoop):
         chunk: int = 16,
         context: int = 512,
         prefix_cache_bytes: int = 1 << 30,
+        cache_dir: Path | None = None,
         **options: Any,
     ) -> None:
         self.events: list[Event] = []
-        cache = CacheOptions(memory=prefix_cache_bytes)
+        folder = None if cache_dir is None else str(cache_dir)
+        cache = CacheOptions(memory=prefix_cache_bytes, dir=folder)
         if exactness is None:
             exactness = probe(target, VOCABULARY, context, width, lambda share: None)
         super().__init__(
@@ -51,6 +54,7 @@ class LoopUnderTest(DecodingLoop):
             chunk=chunk,
             emit=self.events.append,
             cache=cache,
+            fingerprint=lambda: "f" * 64,
         )
 
     def until_idle(self, turns: int = 10_000) -> None:

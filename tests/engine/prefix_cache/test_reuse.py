@@ -1,0 +1,272 @@
+"""Sequences on real (tiny) models: what is computed, and that replies are those without a cache."""
+
+from __future__ import annotations
+
+import gc
+import random
+import sys
+import time
+from pathlib import Path
+
+import mlx.core as mx
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from loops import LoopUnderTest
+from tiny_drafters import tiny_drafter
+from tiny_models import tiny
+
+from engine.drafters.copy import CopyDrafter
+from engine.drafters.dflash_drafter import DFlashDrafter
+from engine.drafters.portfolio import Portfolio
+from engine.messages import GenerateRequest, Priority, Sampling
+from engine.prefix_cache.messages import Segment
+from engine.targets.target import Target, bind
+
+LONG = tuple(7 * n % 251 for n in range(400))
+SAMPLED = Sampling(temperature=0.8, top_p=0.95)
+
+
+class CountedTarget(Target):
+    """Counts the rows of its forwards."""
+
+    rows = 0
+
+    def forward(self, tokens, caches):
+        self.rows += len(tokens)
+        return super().forward(tokens, caches)
+
+    def prefill(self, tokens, caches):
+        self.rows += len(tokens)
+        super().prefill(tokens, caches)
+
+
+def counted(family: str) -> CountedTarget:
+    model, config = tiny(family)
+    return CountedTarget(model, str(config["model_type"]))
+
+
+HYBRID = "qwen3_5"
+KINDS = ["llama", HYBRID, "gemma4_text"]
+
+
+@pytest.mark.parametrize("family", KINDS)
+def test_a_prompt_asked_again_computes_nothing(family):
+    target = counted(family)
+    loop = LoopUnderTest(target)
+    first = loop.reply(LONG[:50], max_tokens=1)
+    target.rows = 0
+    again = loop.reply(LONG[:50], max_tokens=1)
+    assert again.tokens == first.tokens
+    assert target.rows == 0
+    assert (again.cached_tokens, again.cache.memory, again.cache.kind) == (50, 50, "turn")
+
+
+@pytest.mark.parametrize("family", KINDS)
+def test_a_warm_request_computes_the_prompt_and_no_token(family):
+    target = counted(family)
+    loop = LoopUnderTest(target)
+    ending = loop.reply(LONG[:90], warm=True, priority=Priority.IDLE)
+    assert (ending.finish_reason, ending.tokens) == ("warmed", ())
+    assert target.rows == 89
+    typed = (*LONG[:90], 5, 6)
+    reply = loop.reply(typed, max_tokens=4, priority=Priority.INTERACTIVE)
+    assert reply.cached_tokens == 89
+    assert reply.cache.kind == "keystroke"
+    assert (
+        reply.tokens
+        == LoopUnderTest(target, prefix_cache_bytes=0).reply(typed, max_tokens=4).tokens
+    )
+
+
+def test_a_warm_request_lets_a_keystroke_through_at_once():
+    loop = LoopUnderTest(bind(*tiny(HYBRID)), chunk=16)
+    loop.open(GenerateRequest(id="warm", prompt=LONG, warm=True, priority=Priority.IDLE))
+    loop.turn()
+    loop.open(GenerateRequest(id="key", prompt=(1, 2), max_tokens=2, priority=Priority.INTERACTIVE))
+    loop.turn()
+    loop.turn()
+    loop.turn()
+    assert any(event.id == "key" for event in loop.events if hasattr(event, "finish_reason"))
+    loop.until_idle()
+    assert loop.ending("warm").finish_reason == "warmed"
+
+
+@pytest.mark.parametrize("family", KINDS)
+def test_requests_that_arrive_together_compute_their_prefix_once(family):
+    target = counted(family)
+    loop = LoopUnderTest(target, chunk=64)
+    prompts = {name: (*LONG[:300], n, n, n) for n, name in enumerate("abc")}
+    for name, prompt in prompts.items():
+        loop.open(GenerateRequest(id=name, prompt=prompt, max_tokens=1))
+    loop.until_idle()
+    assert target.rows <= 303 + 2 * 5
+    fresh = LoopUnderTest(target, prefix_cache_bytes=0)
+    for name, prompt in prompts.items():
+        assert loop.ending(name).tokens == fresh.reply(prompt, max_tokens=1).tokens
+    assert loop.reuse.status().shared_tokens >= 400
+    loop.reuse.cache.check_integrity()
+
+
+def test_who_waited_for_a_request_that_is_cancelled_goes_on():
+    target = counted(HYBRID)
+    loop = LoopUnderTest(target, chunk=64)
+    loop.open(GenerateRequest(id="a", prompt=(*LONG[:300], 1), max_tokens=1))
+    loop.open(GenerateRequest(id="b", prompt=(*LONG[:300], 2), max_tokens=1))
+    for _ in range(3):
+        loop.turn()
+    loop.cancel("a")
+    loop.until_idle()
+    assert loop.ending("b").finish_reason == "length"
+    assert target.rows <= 302
+    loop.reuse.cache.check_integrity()
+
+
+@pytest.mark.parametrize("family", KINDS)
+def test_a_change_inside_a_long_prompt_costs_its_tail(family):
+    target = counted(family)
+    loop = LoopUnderTest(target, chunk=32)
+    loop.reply(LONG, max_tokens=1)
+    changed = (*LONG[:300], 250, *LONG[301:])
+    reply = loop.reply(changed, max_tokens=1)
+    assert 150 < reply.cached_tokens <= 300
+    assert (
+        reply.tokens
+        == LoopUnderTest(target, prefix_cache_bytes=0).reply(changed, max_tokens=1).tokens
+    )
+
+
+@pytest.mark.parametrize("family", KINDS)
+def test_a_changed_file_costs_from_its_segment_on(family):
+    loop = LoopUnderTest(bind(*tiny(family)), chunk=64)
+    ends = (80, 150, 230)
+    segments = tuple(Segment(end=end, path=f"{end}.py", content=b"1") for end in ends)
+    fields = {"segments": segments, "max_tokens": 2, "priority": Priority.INTERACTIVE}
+    loop.reply(LONG[:260], **fields)
+    changed = (*LONG[:160], 99, *LONG[161:260])
+    reply = loop.reply(changed, **fields)
+    assert reply.cached_tokens in (150, 160)
+    assert reply.cache.kind == "file"
+    paths = {node.path for node in loop.reuse.cache.memory.tree}
+    if family == HYBRID:
+        assert {"80.py", "150.py", "230.py"} <= paths
+
+
+def test_a_cache_gone_cold_comes_back_from_disk(tmp_path):
+    target = counted(HYBRID)
+    loop = LoopUnderTest(target, cache_dir=tmp_path)
+    opened(loop)
+    first = loop.reply(LONG[:200], boundaries=(100,), max_tokens=4)
+    loop.reuse.close()
+    again = LoopUnderTest(target, cache_dir=tmp_path)
+    opened(again)
+    target.rows = 0
+    reply = again.reply((*LONG[:200], *first.tokens[:-1], 9), max_tokens=4)
+    assert reply.cached_tokens == 203
+    assert (reply.cache.disk, reply.cache.kind) == (203, "restart")
+    assert target.rows <= 1 + 3 * 8
+    fresh = LoopUnderTest(target, prefix_cache_bytes=0)
+    assert reply.tokens == fresh.reply((*LONG[:200], *first.tokens[:-1], 9), max_tokens=4).tokens
+    again.reuse.close()
+
+
+def opened(loop: LoopUnderTest) -> None:
+    disk = loop.reuse.cache.disk
+    assert disk is not None
+    deadline = time.monotonic() + 30
+    while not disk.opened:
+        assert time.monotonic() < deadline
+        time.sleep(0.001)
+
+
+@pytest.mark.parametrize("dtype", [mx.float32, mx.bfloat16], ids=str)
+def test_the_bytes_counted_are_the_bytes_held(dtype):
+    loop = LoopUnderTest(bind(*tiny(HYBRID, dtype)), context=4096)
+    loop.reply(LONG[:8], max_tokens=1)
+    loop.reuse.cache.memory.clear()
+    gc.collect()
+    before = mx.get_active_memory()
+    for n in range(6):
+        prompt = (*LONG, n, *range(n, n + 60))
+        loop.reply(prompt, boundaries=(200, 401), max_tokens=3)
+    gc.collect()
+    held = mx.get_active_memory() - before
+    counted = loop.reuse.status().memory_bytes
+    assert held < 1.25 * counted
+    assert counted < 1.6 * held
+
+
+def random_session(loop: LoopUnderTest, fresh: LoopUnderTest, seed: int, steps: int) -> int:
+    """Branch, cancel and evict at random; how many replies differed from those without a cache."""
+    draw, stems, differences = random.Random(seed), [LONG[:40]], 0
+    for step in range(steps):
+        stem = draw.choice(stems[-12:])
+        prompt = (
+            *stem[: draw.randrange(1, len(stem) + 1)],
+            *draw.choices(range(250), k=draw.randrange(1, 12)),
+        )
+        prompt = prompt[-200:]
+        fields = {
+            "max_tokens": draw.randrange(1, 10),
+            "ignore_eos": True,
+            "seed": step,
+            "sampling": draw.choice([Sampling(), SAMPLED]),
+            "draft": draw.random() < 0.7,
+            "boundaries": tuple(
+                sorted(draw.sample(range(1, len(prompt) + 1), min(2, len(prompt))))
+            ),
+            "warm": draw.random() < 0.1,
+            "priority": draw.choice(list(Priority)),
+        }
+        if draw.random() < 0.2:
+            loop.open(GenerateRequest(id=f"c{step}", prompt=prompt, **fields))
+            for _ in range(draw.randrange(4)):
+                loop.turn()
+            loop.cancel(f"c{step}")
+        reply = loop.reply(prompt, id=f"r{step}", **fields)
+        if not fields["warm"]:
+            differences += reply.tokens != fresh.reply(prompt, id=f"f{step}", **fields).tokens
+        stems.append((*prompt, *reply.tokens))
+        if draw.random() < 0.03:
+            loop.reuse.cache.memory.clear()
+        loop.reuse.cache.check_integrity()
+        loop.events.clear()
+        fresh.events.clear()
+    return differences
+
+
+def loops(family: str, budget: int, folder: Path) -> tuple[LoopUnderTest, LoopUnderTest]:
+    """With a cache of so many bytes, and without one; both draft with a tiny DFlash."""
+    model, config = tiny(family)
+    target = bind(model, config)
+    drafter = tiny_drafter("v1", len(model.layers))
+    target.tap(drafter.config.target_layer_ids)
+
+    def new_portfolio(request: GenerateRequest, seed: int) -> Portfolio:
+        context = DFlashDrafter(
+            drafter, embed=target.embed, head=target.head, sampling=request.sampling, seed=seed
+        )
+        return Portfolio(CopyDrafter(), context)
+
+    cached = LoopUnderTest(target, prefix_cache_bytes=budget, cache_dir=folder, audit=False)
+    fresh = LoopUnderTest(target, prefix_cache_bytes=0, audit=False)
+    cached.new_portfolio = fresh.new_portfolio = new_portfolio
+    return cached, fresh
+
+
+@pytest.mark.parametrize("family", KINDS)
+def test_replies_are_those_without_a_cache(family, tmp_path):
+    cached, fresh = loops(family, 300_000, tmp_path)
+    assert random_session(cached, fresh, seed=1, steps=12) == 0
+    assert cached.totals.cached_tokens > 100
+    cached.reuse.close()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("family", [*KINDS, "nemotron_h", "muse_glimmer"])
+def test_500_branchings_cancels_and_evictions(family, tmp_path):
+    cached, fresh = loops(family, 300_000, tmp_path)
+    assert random_session(cached, fresh, seed=2, steps=500) == 0
+    assert cached.reuse.status().evictions
+    cached.reuse.close()
