@@ -102,7 +102,7 @@ def _below(base: str, wanted: Import, language: Language, files: Files) -> list[
 
 
 def _module(stem: str, language: Language, files: Files) -> str | None:
-    if posixpath.splitext(stem)[1] in language.suffixes and stem in files:
+    if stem in files:
         return stem
     candidates = [stem + suffix for suffix in language.suffixes]
     candidates += [posixpath.join(stem, name) for name in language.index]

@@ -52,7 +52,7 @@ _SCRIPT = Language(
         " function_expression"
     ),
     imports=_types("import_statement export_statement lexical_declaration variable_declaration"),
-    inside=_types("internal_module"),
+    inside=_types("internal_module statement_block"),
     index=("index.js", "index.jsx", "index.mjs"),
 )
 _TYPED = (".ts", ".tsx", ".mts", ".cts", ".d.ts")

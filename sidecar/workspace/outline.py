@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 MAX_LINES = 40
 """Of one definition; a longer one is a table of data, or a class that says enough by then."""
 _LONG_LINE = 400
+# What a namespace may be wrapped in.
+_AROUND = frozenset(("expression_statement", "export_statement"))
 _NO_NAMES = frozenset(
     (
         "body",
@@ -70,8 +72,11 @@ class _Reader:
     def top_level(self, node: Node) -> Iterator[Node]:
         """The children of a file, and of what only holds others together."""
         for child in node.named_children:
+            only = child.named_children[0] if child.named_child_count == 1 else child
             if child.type in self._language.inside:
                 yield from self.top_level(child)
+            elif only.type in self._language.inside and child.type in _AROUND:
+                yield from self.top_level(only)
             else:
                 yield child
 

@@ -151,11 +151,12 @@ class Watcher:
 
     def _list_all(self) -> None:
         self._inode = self._current_inode()
-        self._list()
+        self.relist()
         self._say()
         self._changed(frozenset())
 
-    def _list(self) -> None:
+    def relist(self) -> None:
+        """List the tree, on the calling thread."""
         listing = Listing(self.root, outer_rules(self.root.path))
         listing.scan()
         self.listing = listing
@@ -247,7 +248,7 @@ class Watcher:
         changed = {path for _, path in events if path in self.listing}
         if anew:
             names = self.listing.names()
-            self._list()
+            self.relist()
             changed |= names ^ self.listing.names()
         else:
             for kind, path in events:
