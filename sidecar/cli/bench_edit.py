@@ -54,6 +54,7 @@ FOR_ALL, OURS_ONLY = "for all", "ours only"
 PEER_TASKS = 12
 # What llama.cpp can run, and how many of the tasks: a reply takes it seconds on two cores.
 SMALL_MODEL, SMALL_TASKS = "smollm2-135m", 4
+LLAMA_WAYS = (LLAMA, f"{LLAMA} ngram_simple", f"{LLAMA} ngram_mod")
 EDIT_TOKENS, EDIT_MINUTES = 224, 6.0
 
 
@@ -157,7 +158,7 @@ class EditBenchmark:
             await self._add_mlx_lm(contenders, options, running)
             environment = child_environment(os.environ, {}, None)
             for peer in SERVED_PEERS:
-                if peer.peer == LLAMA and LLAMA in installed:
+                if peer.name in LLAMA_WAYS and LLAMA in installed:
                     try:
                         served = await peer.start(installed[LLAMA], weights, environment)
                     except PillionError as error:
