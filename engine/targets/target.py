@@ -7,6 +7,7 @@ over M rows of one sequence and how to take rows back; the decoders know nothing
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cached_property
 from typing import Any
 
 import mlx.core as mx
@@ -90,8 +91,8 @@ class Target:
 
     def embed(self, tokens: mx.array) -> mx.array:
         """Rows of the embedding table, (..., H), scaled as the model scales them."""
-        table, owner = _table(self.model)
-        rows: mx.array = table(tokens)
+        owner, name = self._embedding
+        rows: mx.array = owner[name](tokens)
         return rows * getattr(owner, "embed_scale", 1.0)
 
     def head(self, hidden: mx.array) -> mx.array:
@@ -102,8 +103,19 @@ class Target:
             if hasattr(owner, "lm_head"):
                 logits = owner.lm_head(hidden)
                 return logits
-        logits = _table(self.model)[0].as_linear(hidden)
+        owner, name = self._embedding
+        logits = owner[name].as_linear(hidden)
         return logits
+
+    @cached_property
+    def _embedding(self) -> tuple[nn.Module, str]:
+        """The module that owns the embedding table, and its name there. Every draft needs it, and
+        looking through a model's modules takes as long as a forward of a small one."""
+        for _, module in self.model.named_modules():
+            for name in TABLES:
+                if name in module:
+                    return module, name
+        raise ModelError(f"{type(self.model).__module__}: no embedding table to draft with")
 
     def roll_back(self, caches: Caches, rows: int, keep: int) -> None:
         """Keep the first `keep` of the `rows` that the last forward appended.
@@ -115,15 +127,6 @@ class Target:
 
 # What mlx-lm's model classes call their embedding table.
 TABLES = ("embed_tokens", "embeddings", "wte", "tok_embeddings", "word_embeddings")
-
-
-def _table(model: nn.Module) -> tuple[nn.Module, nn.Module]:
-    """The embedding table and the module that owns it."""
-    for _, module in model.named_modules():
-        for name in TABLES:
-            if name in module:
-                return module[name], module
-    raise ModelError(f"{type(model).__module__}: no embedding table to draft with")
 
 
 def _record(caches: Caches, recording: bool) -> None:
