@@ -64,8 +64,9 @@ SERVED_TARGET_ONLY = f"{PILLION_SERVED}, target-only"
 BUILTIN_BY, RACE_BY = 0.3, 0.75
 # Of the twelve held-out prompts.
 HELD_OUT_STEP = 2
-# Rounds of a repetitive reply, at one to eight rows, and tokens of a reply through a door.
-VERIFY_TOKENS, DOOR_TOKENS = 160, 96
+# Tokens of a reply through a door, and of a repetitive one, whose rounds are of one to eight rows;
+# in those of the race.
+DOOR_TOKENS, VERIFY_TOKENS = 2, 4
 
 
 class PeersSettings(Struct, frozen=True, kw_only=True):
@@ -137,7 +138,8 @@ class PeerBenchmark:
         self._write(self.results(complete=False))
 
     async def _verified(self, client: EngineClient) -> None:
-        self._verify = await verify_cost(client, VERIFY_TOKENS, self._settings.repeat)
+        tokens = VERIFY_TOKENS * self._settings.max_tokens
+        self._verify = await verify_cost(client, tokens, self._settings.repeat)
 
     async def _through_doors(self, client: EngineClient, address: Address) -> None:
         with Rpc(address, timeout=120) as rpc:
@@ -147,7 +149,7 @@ class PeerBenchmark:
                 port=int(address.url.rpartition(":")[2]),
                 api_key=address.api_key,
                 call=rpc.call,
-                max_tokens=DOOR_TOKENS,
+                max_tokens=DOOR_TOKENS * self._settings.max_tokens,
                 repeat=self._settings.repeat,
             )
 
@@ -222,6 +224,8 @@ class PeerBenchmark:
             if name in (PILLION_SERVED, *FIRST_TOKEN):
                 servers[name] = served, start
             if name == PILLION_SERVED:
+                status = msgspec.json.decode(await asyncio.to_thread(served.server.get, "/health"))
+                self._kernels[name] = status["kernels"]
                 self._contenders += _both_ways(served)
             else:
                 self._contenders.append(served)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import http.client
 import os
@@ -70,6 +71,8 @@ class ServerProcess:
         finally:
             os.close(handle)
         server = cls(name, process, port, Path(log))
+        # Whoever is interrupted while this waits in a thread has nothing to stop.
+        atexit.register(server.stop)
         try:
             server._wait(ready, seconds)
         except BaseException:
@@ -81,16 +84,27 @@ class ServerProcess:
         deadline = time.monotonic() + seconds
         while time.monotonic() < deadline:
             self.check()
-            with contextlib.suppress(OSError, http.client.HTTPException):
-                connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=5)
-                with contextlib.closing(connection):
-                    connection.request("GET", ready)
-                    if connection.getresponse().status == 200:
-                        return
+            with contextlib.suppress(EngineError):
+                self.get(ready)
+                return
             time.sleep(0.2)
         raise EngineError(
             f"{self.name} did not answer {ready} within {seconds:.0f} seconds: {self.last_words()}"
         )
+
+    def get(self, path: str) -> bytes:
+        """The body that GET answers with 200. Raises EngineError."""
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=5)
+        with contextlib.closing(connection):
+            try:
+                connection.request("GET", path)
+                response = connection.getresponse()
+                body = response.read()
+            except (OSError, http.client.HTTPException) as error:
+                raise EngineError(f"{self.name} does not answer {path}: {error!r}") from error
+        if response.status != 200:
+            raise EngineError(f"{self.name} answers {path} with status {response.status}")
+        return body
 
     def check(self) -> None:
         """Raises EngineError if it has ended."""
@@ -124,3 +138,4 @@ class ServerProcess:
             os.killpg(self._process.pid, signal.SIGKILL)
         self._process.wait()
         self._log.unlink(missing_ok=True)
+        atexit.unregister(self.stop)

@@ -8,11 +8,10 @@ from collections.abc import Iterable
 from msgspec import Struct
 
 from engine import EngineClient, GenerateRequest, Round
-from sidecar.jobs.coding_prompts import PROMPTS
 
 WIDTHS = (1, 2, 4, 8)
-# Text that repeats itself, so that there is always something to copy.
-REPETITIVE = ("table", "asserts")
+# Text that goes on repeating itself, so that there is always something to copy.
+LOOPS = ("    assert parse('1') == 1\n" * 16, "red green blue yellow\n" * 20)
 _FEWEST = 3
 
 
@@ -34,20 +33,18 @@ async def verify_cost(client: EngineClient, max_tokens: int, repeat: int) -> Ver
     """Rounds whose width is drawn at random, so that what slows the machine slows all alike."""
     rounds: list[Round] = []
     for seed in range(repeat):
-        for prompt in PROMPTS:
-            if prompt.name in REPETITIVE:
-                rendered = await prompt.variant(seed).render(client)
-                request = GenerateRequest(
-                    id=client.new_id("verify"),
-                    prompt=rendered.tokens,
-                    max_tokens=max_tokens,
-                    ignore_eos=True,
-                    seed=seed,
-                    policy="switch",
-                    explain=True,
-                )
-                async with client.generate(request) as reply:
-                    rounds += (await reply.finished()).log
+        for text in LOOPS:
+            request = GenerateRequest(
+                id=client.new_id("verify"),
+                prompt=tuple(await client.encode(text)),
+                max_tokens=max_tokens,
+                ignore_eos=True,
+                seed=seed,
+                policy="switch",
+                explain=True,
+            )
+            async with client.generate(request) as reply:
+                rounds += (await reply.finished()).log
     return cost_of(rounds)
 
 
