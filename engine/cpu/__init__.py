@@ -17,7 +17,7 @@ from typing import Any
 from engine.cpu.build import MODULE, BuildError, compiler, fingerprint
 
 # From the slowest to the fastest. Their bits differ, so a process uses one.
-INSTRUCTION_SETS = ("avx2", "avx512", "avx512_bf16")
+INSTRUCTION_SETS = ("avx2", "avx512", "avx512_bf16", "amx")
 
 
 class Unavailable(Exception):

@@ -28,6 +28,7 @@ INSTRUCTION_SETS = {
     "avx2": AVX2,
     "avx512": AVX512,
     "avx512_bf16": [*AVX512, "-mavx512bf16"],
+    "amx": [*AVX512, "-mavx512bf16", "-mamx-tile", "-mamx-bf16"],
 }
 
 
@@ -79,6 +80,7 @@ def build(into: Path = MODULE, *, flags: tuple[str, ...] = ()) -> Path:
         compiled = {
             nanobind / "src/nb_combined.cpp": binding,
             SOURCES / "bindings.cpp": [*binding, f'-DSOURCES="{fingerprint()}"'],
+            SOURCES / "layers.cpp": binding,
         } | {SOURCES / f"{name}.cpp": ["-O3", *own] for name, own in INSTRUCTION_SETS.items()}
         objects = {source: Path(folder) / f"{source.stem}.o" for source in compiled}
 

@@ -17,6 +17,7 @@ from mlx.utils import tree_map
 
 from engine.cpu import Unavailable, describe
 from engine.cpu.functions import Named, names_in
+from engine.cpu.layers import FusedLayer
 from engine.cpu.modules import KINDS, Kernel
 from engine.targets.gated_delta import RecordingGatedDelta
 
@@ -27,8 +28,6 @@ RACE_ROWS = (1, 8)
 RACE_REPEATS = 7
 # Stock MLX has to win clearly: where the two are equal, chance must not choose the bits.
 CLEARLY = 1.3
-# Relative to the largest value: rounding of float32 sums, and of one bfloat16 result.
-TOLERANCE = {mx.float32: 2e-5, mx.bfloat16: 1e-2}
 
 
 @dataclass
@@ -94,7 +93,8 @@ def _kernel_for(
         module.run_with(names)
         installed.functions |= names.keys()
         return module
-    for kind in KINDS:
+    kinds: tuple[type[Kernel], ...] = (*KINDS, FusedLayer)
+    for kind in kinds:
         if kind.fits(module):
             return _if_better(kind(module), installed, verdicts)
     names = names_in(module)
@@ -127,7 +127,7 @@ def fault(kernel: Kernel) -> str:
         return str(error)
     expected = kernel.run(kernel.inner, rows).astype(mx.float32)
     off = float(mx.abs(together.astype(mx.float32) - expected).max())
-    allowed = TOLERANCE[together.dtype] * max(1.0, float(mx.abs(expected).max()))
+    allowed = kernel.tolerance[together.dtype] * max(1.0, float(mx.abs(expected).max()))
     if not off <= allowed:
         return f"values are off by {off:.2g}"
     more = rows.shape[1] - MOST_ROWS

@@ -7,7 +7,7 @@ module whether there is a kernel for it, `rows` makes input of the kind that the
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ClassVar
 
 import mlx.core as mx
 import mlx.nn as nn
@@ -23,6 +23,9 @@ class Kernel(nn.Module):
     `_compute` and `_dtype` are what a call needs, at hand: looking up a weight in an nn.Module
     takes as long as a small kernel.
     """
+
+    # Of the largest value: rounding of float32 sums, and of one bfloat16 result.
+    tolerance: ClassVar[dict[mx.Dtype, float]] = {mx.float32: 2e-5, mx.bfloat16: 1e-2}
 
     def __init__(self, inner: nn.Module) -> None:
         super().__init__()
@@ -117,7 +120,7 @@ def _fits_quantized(module: nn.Module) -> bool:
     )
 
 
-def _narrow(scales: mx.array, biases: mx.array) -> tuple[mx.array, mx.array]:
+def narrow(scales: mx.array, biases: mx.array) -> tuple[mx.array, mx.array]:
     """The same numbers in 16 bits, where they are: checkpoints have them so, and the cast to
     float32 that stock MLX needs to be fast makes the weights a third larger."""
     for dtype in (mx.bfloat16, mx.float16):
@@ -134,7 +137,7 @@ class _Quantized(Kernel):
     def bound(self) -> Callable[..., mx.array]:
         inner, quantized = self.inner, extension().quantized
         weight, group, bits = inner.weight, inner.group_size, inner.bits
-        scales, biases = _narrow(inner.scales, inner.biases)
+        scales, biases = narrow(inner.scales, inner.biases)
         self._dtype, self._biased = inner.scales.dtype, "bias" in inner
         return lambda x: quantized(x, weight, scales, biases, group, bits)
 

@@ -18,6 +18,11 @@ Caches = list[Any]
 Arrays = tuple[mx.array | None, ...]
 
 
+def attention_cache() -> Any:
+    """An empty cache of one full-attention layer."""
+    return KVCache()
+
+
 def leaves(caches: Caches) -> Caches:
     """The caches with every CacheList replaced by its members."""
     return [leaf for c in caches for leaf in (c.caches if isinstance(c, CacheList) else (c,))]

@@ -1,30 +1,38 @@
 // MLX operations over the kernels: lazy, on MLX's own CPU stream, one thread.
 
+#include <cpuid.h>
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/pair.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
-#include <cmath>
 #include <cstring>
-#include <functional>
 #include <map>
 
-#include "mlx/allocator.h"
-#include "mlx/backend/cpu/encoder.h"
-#include "mlx/primitives.h"
+#include "layers.h"
 #include "mlx/version.h"
-#include "table.h"
+#include "operation.h"
 
-namespace nb = nanobind;
-namespace mx = mlx::core;
-using pillion::Kernels;
-using pillion::Matrix;
-using pillion::Type;
-using Arrays = std::vector<mx::array>;
+using namespace pillion;
 
 namespace {
+
+// Whether the processor has AMX for bfloat16, and Linux lets this process use it: the tiles are
+// state to save, for which a process asks first (Documentation/arch/x86/xstate.rst).
+bool tiles_allowed() {
+  static const bool allowed = [] {
+    unsigned a = 0, b = 0, c = 0, d = 0;
+    constexpr unsigned AMX_BF16 = 1u << 22, AMX_TILE = 1u << 24;
+    if (!__get_cpuid_count(7, 0, &a, &b, &c, &d)) return false;
+    if ((d & AMX_BF16) == 0 || (d & AMX_TILE) == 0) return false;
+    constexpr long REQUEST_PERMISSION = 0x1023, TILE_DATA = 18;
+    return syscall(SYS_arch_prctl, REQUEST_PERMISSION, TILE_DATA) == 0;
+  }();
+  return allowed;
+}
 
 std::map<std::string, const Kernels*> sets() {
   std::map<std::string, const Kernels*> found;
@@ -37,6 +45,7 @@ std::map<std::string, const Kernels*> sets() {
       found["avx512"] = &pillion::avx512_kernels;
       if (__builtin_cpu_supports("avx512bf16")) {
         found["avx512_bf16"] = &pillion::avx512_bf16_kernels;
+        if (tiles_allowed()) found["amx"] = &pillion::amx_kernels;
       }
     }
   }
@@ -58,145 +67,6 @@ std::vector<std::string> instruction_sets() {
   return names;
 }
 
-const Kernels& kernels() {
-  if (chosen == nullptr) throw std::runtime_error("no instruction set was chosen");
-  return *chosen;
-}
-
-Type type_of(const mx::array& a) {
-  if (a.dtype() == mx::float32) return Type::f32;
-  if (a.dtype() == mx::bfloat16) return Type::bf16;
-  if (a.dtype() == mx::float16) return Type::f16;
-  throw std::invalid_argument("the kernels know float32, bfloat16 and float16 only");
-}
-
-// An input as it lies in memory when the operation runs.
-struct View {
-  const char* data;
-  mx::Shape shape;
-  mx::Strides strides;
-  bool dense;
-  std::size_t item;
-
-  explicit View(const mx::array& a)
-      : data(a.data<char>()),
-        shape(a.shape()),
-        strides(a.strides()),
-        dense(a.flags().row_contiguous),
-        item(a.itemsize()) {}
-
-  int dim(int axis) const {
-    return shape[axis < 0 ? static_cast<int>(shape.size()) + axis : axis];
-  }
-  long stride(int axis) const {
-    return strides[axis < 0 ? static_cast<int>(shape.size()) + axis : axis];
-  }
-  bool rows_are_dense() const {
-    return dim(-1) == 1 || stride(-1) == 1;
-  }
-  const char* at(std::initializer_list<long> index) const {
-    long offset = 0;
-    int axis = 0;
-    for (long i : index) offset += i * strides[axis++];
-    return data + offset * static_cast<long>(item);
-  }
-};
-
-// The elements in row-major order: the input itself where it is that already, else a copy.
-class Packed {
- public:
-  explicit Packed(const View& view) : data_(view.data) {
-    if (view.dense) return;
-    std::size_t count = view.item;
-    for (int n : view.shape) count *= static_cast<std::size_t>(n);
-    copy_.resize(count);
-    char* into = copy_.data();
-    copy(view, 0, view.data, into);
-    data_ = copy_.data();
-  }
-  const void* data() const {
-    return data_;
-  }
-
- private:
-  static void copy(const View& view, std::size_t axis, const char* from, char*& into) {
-    const bool last = axis + 1 == view.shape.size();
-    const long step = view.strides[axis] * static_cast<long>(view.item);
-    if (last && view.strides[axis] == 1) {
-      const std::size_t bytes = view.item * static_cast<std::size_t>(view.shape[axis]);
-      std::memcpy(into, from, bytes);
-      into += bytes;
-      return;
-    }
-    for (int i = 0; i < view.shape[axis]; i++, from += step) {
-      if (last) {
-        std::memcpy(into, from, view.item);
-        into += view.item;
-      } else {
-        copy(view, axis + 1, from, into);
-      }
-    }
-  }
-
-  const char* data_;
-  std::vector<char> copy_;
-};
-
-using Views = std::vector<View>;
-using Outputs = std::vector<char*>;
-using Body = std::function<void(const Views&, const Outputs&)>;
-
-class Operation : public mx::Primitive {
- public:
-  Operation(mx::Stream stream, const char* name, Body body)
-      : Primitive(stream), name_(name), body_(std::move(body)) {}
-
-  void eval_cpu(const Arrays& inputs, Arrays& outputs) override {
-    Outputs into;
-    for (auto& output : outputs) {
-      output.set_data(mx::allocator::malloc(output.nbytes()));
-      into.push_back(output.data<char>());
-    }
-    Views views(inputs.begin(), inputs.end());
-    mx::cpu::get_command_encoder(stream()).dispatch(
-        [body = body_, views = std::move(views), into = std::move(into)] { body(views, into); });
-  }
-  void eval_gpu(const Arrays&, Arrays&) override {
-    throw std::runtime_error("these kernels run on a CPU only");
-  }
-  const char* name() const override {
-    return name_;
-  }
-
- private:
-  const char* name_;
-  Body body_;
-};
-
-Arrays operation(const char* name, std::vector<mx::Shape> shapes, std::vector<mx::Dtype> dtypes,
-                 Arrays inputs, Body body) {
-  auto stream = mx::default_stream(mx::Device::cpu);
-  return mx::array::make_arrays(std::move(shapes), std::move(dtypes),
-                                std::make_shared<Operation>(stream, name, std::move(body)),
-                                std::move(inputs));
-}
-
-mx::array one(const char* name, mx::Shape shape, mx::Dtype dtype, Arrays inputs, Body body) {
-  return operation(name, {std::move(shape)}, {dtype}, std::move(inputs), std::move(body))[0];
-}
-
-void require(bool right, const char* what) {
-  if (!right) throw std::invalid_argument(what);
-}
-
-int rows_of(const mx::array& x) {
-  return x.shape(-1) == 0 ? 0 : static_cast<int>(x.size() / x.shape(-1));
-}
-
-mx::Shape with_last(mx::Shape shape, int last) {
-  shape.back() = last;
-  return shape;
-}
 
 mx::array dense(const mx::array& x, const mx::array& w) {
   require(x.ndim() >= 1 && w.ndim() == 2 && x.shape(-1) == w.shape(1), "dense: x (..., K), w (N, K)");
@@ -228,13 +98,6 @@ mx::array quantized(const mx::array& x, const mx::array& w, const mx::array& sca
                     static_cast<const std::uint32_t*>(words.data()), s.data(), b.data(), out[0],
                     rows, depth, width});
              });
-}
-
-// A sequence of the batch: where its part of an input begins.
-const char* part(const Packed& packed, const View& view, int sequence) {
-  long size = static_cast<long>(view.item);
-  for (std::size_t axis = 1; axis < view.shape.size(); axis++) size *= view.shape[axis];
-  return static_cast<const char*>(packed.data()) + sequence * size;
 }
 
 std::pair<mx::array, mx::array> gated_delta(const mx::array& q, const mx::array& k,
@@ -354,13 +217,7 @@ mx::array rope(const mx::array& x, int dims, float base, float scale, int offset
                const long row_bytes = static_cast<long>(view.item) * width;
                std::vector<float> cosines(half), sines(half);
                for (int t = 0; t < steps; t++) {
-                 for (int i = 0; i < half; i++) {
-                   const float rate = std::exp2f(-static_cast<float>(i) / static_cast<float>(half) *
-                                                 std::log2(base));
-                   const float angle = static_cast<float>(offset + t) * scale * rate;
-                   cosines[i] = std::cos(angle);
-                   sines[i] = std::sin(angle);
-                 }
+                 rope_angles(half, base, scale, offset + t, cosines.data(), sines.data());
                  for (int h = 0; h < heads; h++) {
                    const long at = (static_cast<long>(h) * steps + t) * row_bytes;
                    const char* row = direct ? view.at({h / view.dim(1), h % view.dim(1), t})
@@ -384,7 +241,7 @@ mx::array convolve(const mx::array& x, const mx::array& w) {
                const long bytes = static_cast<long>(in[0].item) * steps * channels;
                for (int b = 0; b < batch; b++) {
                  run({type, part(rows, in[0], b), static_cast<const float*>(weights.data()),
-                      out[0] + b * bytes, steps, taps, channels});
+                      out[0] + b * bytes, steps, taps, channels, false});
                }
              });
 }
@@ -402,6 +259,11 @@ mx::array swiglu(const mx::array& gate, const mx::array& x) {
 
 }  // namespace
 
+const Kernels& pillion::kernels() {
+  if (chosen == nullptr) throw std::runtime_error("no instruction set was chosen");
+  return *chosen;
+}
+
 NB_MODULE(_kernels, m) {
   m.attr("mlx_version") = mx::version();
   m.attr("sources") = SOURCES;
@@ -417,4 +279,5 @@ NB_MODULE(_kernels, m) {
   m.def("rope", &rope);
   m.def("convolve", &convolve);
   m.def("swiglu", &swiglu);
+  bind_layers(m);
 }

@@ -107,7 +107,7 @@ void convolve_rows(const pillion::Convolve& a) {
         const long at = static_cast<long>(i) * a.channels + c;
         sum = fma(some(x + at, n), some(a.w + at, n), sum);
       }
-      put_some(y + c, sum, n);
+      put_some(y + c, a.silu ? silu(sum) : sum, n);
     });
   }
 }
@@ -123,6 +123,25 @@ void swiglu_row(const pillion::Swiglu& a) {
   for_row<T>(static_cast<int>(a.count), [&](int i, int n) {
     put_some(y + i, silu(some(gate + i, n)) * some(x + i, n), n);
   });
+}
+
+template <class T, class Body>
+void each_pair(const pillion::Pair& pair, Body body) {
+  const T *a = static_cast<const T*>(pair.a), *b = static_cast<const T*>(pair.b);
+  T* y = static_cast<T*>(pair.y);
+  for_row<T>(static_cast<int>(pair.count), [&](int i, int n) {
+    put_some(y + i, body(some(a + i, n), some(b + i, n)), n);
+  });
+}
+
+void add(const pillion::Pair& pair) {
+  const auto sum = [](Vec a, Vec b) { return a + b; };
+  pair.type == Type::f32 ? each_pair<float>(pair, sum) : each_pair<bf16>(pair, sum);
+}
+
+void gate(const pillion::Pair& pair) {
+  const auto gated = [](Vec a, Vec b) { return b / (all(1.0f) + exponential(zero() - a)); };
+  pair.type == Type::f32 ? each_pair<float>(pair, gated) : each_pair<bf16>(pair, gated);
 }
 
 void swiglu(const pillion::Swiglu& a) {

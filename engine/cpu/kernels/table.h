@@ -90,19 +90,29 @@ struct Rotate {
   int dims, width;
 };
 
-// y[t, c] = sum over i of x[t + i, c] * w[i, c]; x has steps + taps - 1 rows, w is float32.
+// y[t, c] = sum over i of x[t + i, c] * w[i, c]; x has steps + taps - 1 rows, w is float32. With
+// `silu`, that of the sum.
 struct Convolve {
   Type type;
   const void* x;
   const float* w;
   void* y;
   int steps, taps, channels;
+  bool silu;
 };
 
 // y = silu(gate) * x.
 struct Swiglu {
   Type type;
   const void *gate, *x;
+  void* y;
+  long count;
+};
+
+// y = a + b, or sigmoid(a) * b.
+struct Pair {
+  Type type;
+  const void *a, *b;
   void* y;
   long count;
 };
@@ -116,10 +126,13 @@ struct Kernels {
   void (*rotate)(const Rotate&);
   void (*convolve)(const Convolve&);
   void (*swiglu)(const Swiglu&);
+  void (*add)(const Pair&);
+  void (*gate)(const Pair&);
 };
 
 extern const Kernels avx2_kernels;
 extern const Kernels avx512_kernels;
 extern const Kernels avx512_bf16_kernels;
+extern const Kernels amx_kernels;
 
 }  // namespace pillion

@@ -1,6 +1,9 @@
 // Every kernel on buffers of exactly its size, for the sanitizers: a read or write past a row's end
 // or a shift too far ends the program. Also checks that rows keep their bits. Prints what it ran.
 
+#include <sys/syscall.h>
+#include <unistd.h>
+
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -138,7 +141,9 @@ void check_elementwise(const Kernels& kernels, Type type, int width) {
   kernels.rms_norm({type, gate.data(), weight.data(), gate.data(), y.data(), 1e-6f, 1.0f, ROWS,
                     width});
   kernels.rms_norm({type, gate.data(), nullptr, nullptr, y.data(), 1e-6f, 0.5f, ROWS, width});
-  kernels.convolve({type, x.data(), taps.data(), y.data(), ROWS, TAPS, width});
+  kernels.convolve({type, x.data(), taps.data(), y.data(), ROWS, TAPS, width, true});
+  kernels.add({type, gate.data(), gate.data(), y.data(), ROWS * width});
+  kernels.gate({type, gate.data(), gate.data(), y.data(), ROWS * width});
   kernels.swiglu({type, gate.data(), gate.data(), y.data(), ROWS * width});
   kernels.rotate({type, weight.data(), y.data(), angles.data(), angles.data(), width / 2 * 2, width});
 }
@@ -178,5 +183,10 @@ int main() {
   if (__builtin_cpu_supports("avx512bf16")) {
     check(avx512_bf16_kernels);
     std::puts("avx512_bf16");
+  }
+  // Linux grants the use of AMX tiles only where there are any.
+  if (syscall(SYS_arch_prctl, 0x1023L, 18L) == 0) {
+    check(amx_kernels);
+    std::puts("amx");
   }
 }

@@ -18,6 +18,7 @@ from tiny_models import EXACT_FAMILIES, FAMILIES, LATER, tiny
 import engine.cpu.install as installing
 from engine.cpu.functions import names_in
 from engine.cpu.install import fault, install, slower
+from engine.cpu.layers import FusedLayer
 from engine.cpu.modules import DenseLinear, GatedNorm
 from engine.decoding.exactness import probe, same_state
 from engine.prefix_cache.snapshot import take_snapshot
@@ -94,13 +95,25 @@ def test_the_probe_finds_every_width_and_the_prompt_exact(family):
 def test_the_reason_says_what_runs(monkeypatch):
     model, config = tiny("qwen3_5")
     said = install(bind(model, config).model, "auto")
-    assert said.startswith(("AVX2", "AVX512"))
+    assert said.startswith(("AVX2", "AVX512", "AMX"))
     assert "gated_delta_update, normalize_qk, scaled_dot_product_attention, swiglu" in said
     monkeypatch.setattr(installing, "slower", lambda kernel: "stock MLX is twice as fast")
     model, config = tiny("llama")
     said = install(bind(model, config).model, "auto")
     assert "not for DenseLinear (48, 32) mlx.core.float32: stock MLX is twice as fast" in said
     assert type(model.layers[0].mlp.up_proj) is nn.Linear
+
+
+@pytest.mark.parametrize("family", ["qwen3_5", "llama", "qwen3"])
+def test_layers_of_known_models_are_fused_and_others_run_their_own_code(family):
+    target = with_kernels(family)
+    assert {type(layer) for layer in target.model.layers} == {FusedLayer}
+    layer = target.model.layers[0]
+    rows = layer.rows(3)
+    # Without a cache the layer's own code runs, which has no state to keep.
+    assert mx.allclose(layer(rows, None), layer.inner(rows, None))
+    target = with_kernels("nemotron_h")
+    assert FusedLayer not in {type(layer) for layer in target.model.layers}
 
 
 def test_off_changes_nothing():

@@ -1,0 +1,8 @@
+#include "simd_avx512.h"
+// The instruction set comes first.
+#include "all.h"
+#include "amx.h"
+
+const pillion::Kernels pillion::amx_kernels = {
+    dense_on_tiles, quantized_on_tiles, gated_delta, attention, rms_norm, rotate, convolve,
+    swiglu,         add,                gate};

@@ -1,0 +1,395 @@
+// Whole parts of a decoder layer as one operation each.
+//
+// A small model's layer is a few dozen matrices of a few microseconds: as MLX operations most of a
+// forward would be spent between them. Weights are held here, evaluated, and are no inputs of the
+// graph. Rounding is where the parts' own kernels round, and like those every row is computed by
+// itself.
+
+#include "layers.h"
+
+#include <nanobind/stl/pair.h>
+#include <nanobind/stl/shared_ptr.h>
+#include <nanobind/stl/tuple.h>
+#include <nanobind/stl/vector.h>
+
+#include <optional>
+#include <tuple>
+
+#include "mlx/ops.h"
+#include "operation.h"
+
+namespace pillion {
+namespace {
+
+mx::array settled(const mx::array& a) {
+  mx::array dense = mx::contiguous(a);
+  dense.eval();
+  return dense;
+}
+
+// Room for rows between two kernels.
+class Room {
+ public:
+  Room(Type type, long count) : bytes_(static_cast<std::size_t>(count) * (type == Type::f32 ? 4 : 2)) {}
+  char* data() {
+    return bytes_.data();
+  }
+
+ private:
+  std::vector<char> bytes_;
+};
+
+// A matrix (N, K): dense, or packed words with scales and biases as MLX has them.
+class Weights {
+ public:
+  Weights(const Arrays& parts, int group, int bits) : group_(group), bits_(bits) {
+    require(parts.size() == 1 || parts.size() == 3, "weights: one array, or three if quantised");
+    for (const auto& part : parts) parts_.push_back(settled(part));
+    width_ = parts[0].shape(0);
+    depth_ = parts.size() == 1 ? parts[0].shape(1) : parts[1].shape(1) * group;
+  }
+  int width() const {
+    return width_;
+  }
+  int depth() const {
+    return depth_;
+  }
+
+  void multiply(const Kernels& run, Type type, const void* x, void* y, int rows) const {
+    const void* w = parts_[0].data<char>();
+    if (parts_.size() == 1) {
+      run.dense({type, {x, depth_}, {w, depth_}, y, rows, depth_, width_});
+      return;
+    }
+    run.quantized({type, type_of(parts_[1]), bits_, group_, {x, depth_},
+                   static_cast<const std::uint32_t*>(w), parts_[1].data<char>(),
+                   parts_[2].data<char>(), y, rows, depth_, width_});
+  }
+
+ private:
+  Arrays parts_;
+  int group_, bits_, width_, depth_;
+};
+
+using Shared = std::shared_ptr<const Weights>;
+
+struct Norm {
+  mx::array weight;
+  float eps;
+
+  Norm(const mx::array& w, float e) : weight(settled(w)), eps(e) {}
+  void apply(const Kernels& run, Type type, const void* x, void* y, int rows, int width,
+             const void* gate = nullptr) const {
+    run.rms_norm({type, x, weight.data<char>(), gate, y, eps, 1.0f, rows, width});
+  }
+};
+
+using SharedNorm = std::shared_ptr<const Norm>;
+
+// x + down(silu(gate(norm x)) * up(norm x)).
+struct Mlp {
+  SharedNorm norm;
+  Shared gate, up, down;
+
+  mx::array operator()(const mx::array& x) const {
+    require(x.ndim() >= 2 && x.shape(-1) == gate->depth(), "mlp: x (..., hidden)");
+    return one("PillionMlp", x.shape(), x.dtype(), {x},
+               [self = *this, rows = rows_of(x), type = type_of(x), &run = kernels()](
+                   const Views& in, const Outputs& out) {
+                 const int width = self.gate->depth(), inner = self.gate->width();
+                 const long count = static_cast<long>(rows) * inner;
+                 Packed x_in(in[0]);
+                 Room normed(type, static_cast<long>(rows) * width), gates(type, count),
+                     ups(type, count);
+                 self.norm->apply(run, type, x_in.data(), normed.data(), rows, width);
+                 self.gate->multiply(run, type, normed.data(), gates.data(), rows);
+                 self.up->multiply(run, type, normed.data(), ups.data(), rows);
+                 run.swiglu({type, gates.data(), ups.data(), gates.data(), count});
+                 self.down->multiply(run, type, gates.data(), normed.data(), rows);
+                 run.add({type, x_in.data(), normed.data(), out[0], static_cast<long>(rows) * width});
+               });
+  }
+};
+
+// All layers of a forward rotate by the same angles.
+struct Angles {
+  std::vector<float> cosines, sines;
+  int half = 0, offset = 0, rows = 0;
+  float base = 0, scale = 0;
+
+  static const Angles& of(int half, float base, float scale, int offset, int rows) {
+    thread_local Angles last;
+    if (last.half != half || last.base != base || last.scale != scale || last.offset != offset ||
+        last.rows != rows) {
+      const std::size_t count = static_cast<std::size_t>(half) * static_cast<std::size_t>(rows);
+      last = {std::vector<float>(count), std::vector<float>(count), half, offset, rows, base, scale};
+      for (int t = 0; t < rows; t++) {
+        rope_angles(half, base, scale, offset + t, last.cosines.data() + t * half,
+                    last.sines.data() + t * half);
+      }
+    }
+    return last;
+  }
+};
+
+// What a layer's attention needs before its cache and behind it.
+struct AttentionLayer {
+  SharedNorm norm, q_norm, k_norm;  // the last two may be null
+  Shared q, k, v, o;
+  int heads, key_heads, width, rotated;
+  float base, rope_scale, scale;
+  bool gated;  // each head's queries are followed by its gate
+
+  // Rotated queries (1, heads, T, width), keys and values (1, key_heads, T, width), and the gate
+  // (1, T, heads * width), empty if there is none. x: (1, T, hidden).
+  std::tuple<mx::array, mx::array, mx::array, mx::array> before(const mx::array& x,
+                                                                 int offset) const {
+    require(x.ndim() == 3 && x.shape(0) == 1 && x.shape(2) == q->depth(),
+            "attention layer: x (1, T, hidden)");
+    const int rows = x.shape(1);
+    auto made = operation(
+        "PillionQueries",
+        {{1, heads, rows, width}, {1, key_heads, rows, width}, {1, key_heads, rows, width},
+         {1, gated ? rows : 0, heads * width}},
+        {x.dtype(), x.dtype(), x.dtype(), x.dtype()}, {x},
+        [self = *this, rows, offset, type = type_of(x), &run = kernels()](const Views& in,
+                                                                         const Outputs& out) {
+          Packed x_in(in[0]);
+          self.project(run, type, x_in.data(), rows, offset, out);
+        });
+    return {made[0], made[1], made[2], made[3]};
+  }
+
+  // x + o(attention), gated if there is a gate. keys, values: (1, key_heads, K, width).
+  mx::array after(const mx::array& x, const mx::array& queries, const mx::array& keys,
+                  const mx::array& values, const mx::array& gate) const {
+    const int rows = x.shape(1), seen = keys.shape(2);
+    require(keys.shape() == values.shape() && keys.shape(1) == key_heads && seen >= rows &&
+                keys.shape(3) == width && queries.shape() == mx::Shape({1, heads, rows, width}) &&
+                keys.dtype() == x.dtype() && values.dtype() == x.dtype() && queries.dtype() == x.dtype(),
+            "attention layer: keys and values (1, key_heads, K, width) in x's type");
+    return one("PillionAttend", x.shape(), x.dtype(), {x, queries, keys, values, gate},
+               [self = *this, rows, seen, type = type_of(x), &run = kernels()](
+                   const Views& in, const Outputs& out) {
+                 self.attend(run, type, rows, seen, in, out[0]);
+               });
+  }
+
+ private:
+  void project(const Kernels& run, Type type, const void* x, int rows, int offset,
+               const Outputs& out) const {
+    const std::size_t item = type == Type::f32 ? 4 : 2, head = item * static_cast<std::size_t>(width);
+    const int hidden = q->depth(), all_heads = heads * (gated ? 2 : 1);
+    const long most = static_cast<long>(all_heads > key_heads ? all_heads : key_heads) * width;
+    Room normed(type, static_cast<long>(rows) * hidden), projected(type, rows * most);
+    const Angles& angles = Angles::of(rotated / 2, base, rope_scale, offset, rows);
+    norm->apply(run, type, x, normed.data(), rows, hidden);
+    const auto spread = [&](const Shared& weights, const SharedNorm& head_norm, int count, int step,
+                            bool rotate, char* into) {
+      weights->multiply(run, type, normed.data(), projected.data(), rows);
+      for (int t = 0; t < rows; t++) {
+        const float *cosine = angles.cosines.data() + t * (rotated / 2),
+                    *sine = angles.sines.data() + t * (rotated / 2);
+        for (int h = 0; h < count; h++) {
+          char* from = projected.data() + (static_cast<long>(t) * count + h) * step * static_cast<long>(head);
+          char* to = into + (static_cast<long>(h) * rows + t) * static_cast<long>(head);
+          if (head_norm) head_norm->apply(run, type, from, from, 1, width);
+          if (rotate) {
+            run.rotate({type, from, to, cosine, sine, rotated, width});
+          } else {
+            std::memcpy(to, from, head);
+          }
+        }
+      }
+    };
+    spread(q, q_norm, heads, gated ? 2 : 1, true, out[0]);
+    if (gated) {
+      for (long i = 0; i < static_cast<long>(rows) * heads; i++) {
+        std::memcpy(out[3] + i * static_cast<long>(head),
+                    projected.data() + (2 * i + 1) * static_cast<long>(head), head);
+      }
+    }
+    spread(k, k_norm, key_heads, 1, true, out[1]);
+    spread(v, nullptr, key_heads, 1, false, out[2]);
+  }
+
+  void attend(const Kernels& run, Type type, int rows, int seen, const Views& in, char* y) const {
+    const long item = type == Type::f32 ? 4 : 2, all = static_cast<long>(heads) * width;
+    Packed x(in[0]), queries(in[1]), gate(in[4]);
+    Room attended(type, rows * all), projected(type, static_cast<long>(rows) * o->width());
+    // A cache's rows are read where they lie; anything stranger is copied first.
+    std::optional<Packed> copies[2];
+    const auto head_of = [&](int which, int h) -> Matrix {
+      const View& view = in[2 + which];
+      if (view.rows_are_dense()) return {view.at({0, h}), view.stride(2)};
+      if (!copies[which]) copies[which].emplace(view);
+      return {static_cast<const char*>(copies[which]->data()) + static_cast<long>(h) * seen * width * item,
+              width};
+    };
+    for (int h = 0; h < heads; h++) {
+      const int kv = h / (heads / key_heads);
+      const char* query = static_cast<const char*>(queries.data()) + static_cast<long>(h) * rows * width * item;
+      run.attention({type, {query, width}, head_of(0, kv), head_of(1, kv), nullptr,
+                     attended.data() + h * width * item, all, scale, rows, seen, width, rows > 1});
+    }
+    if (gated) run.gate({type, gate.data(), attended.data(), attended.data(), rows * all});
+    o->multiply(run, type, attended.data(), projected.data(), rows);
+    run.add({type, x.data(), projected.data(), y, static_cast<long>(rows) * o->width()});
+  }
+};
+
+// A GatedDeltaNet layer (arXiv:2412.06464) as qwen3_5 has it.
+struct DeltaLayer {
+  SharedNorm norm, out_norm;
+  Shared qkv, z, b, a, o;
+  std::shared_ptr<const Arrays> constants;  // taps (taps, channels) in float32, A_log, dt_bias
+  int key_heads, heads, key_width, value_width;
+
+  int taps() const {
+    return (*constants)[0].shape(0);
+  }
+  int channels() const {
+    return (*constants)[0].shape(1);
+  }
+
+  // x + the layer's output, the convolution's window, the state, and what `replay` needs of the
+  // rows: the window before with the projected rows behind it, and a and b.
+  Arrays forward(const mx::array& x, const mx::array& window, const mx::array& state) const {
+    const int rows = x.ndim() == 3 ? x.shape(1) : 0, before = taps() - 1;
+    require(x.ndim() == 3 && x.shape(0) == 1 && x.shape(2) == qkv->depth() &&
+                window.shape() == mx::Shape({1, before, channels()}) && window.dtype() == x.dtype(),
+            "delta layer: x (1, T, hidden), window (1, taps - 1, channels)");
+    require_state(state);
+    return operation(
+        "PillionDeltaLayer",
+        {x.shape(), window.shape(), state.shape(), {1, before + rows, channels()},
+         {1, 2, rows, heads}},
+        {x.dtype(), x.dtype(), mx::float32, x.dtype(), x.dtype()}, {x, window, state},
+        [self = *this, rows, type = type_of(x), &run = kernels()](const Views& in, const Outputs& out) {
+          Packed x_in(in[0]), old_window(in[1]), old_state(in[2]);
+          self.compute(run, type, rows, x_in.data(), old_window.data(), old_state.data(), out);
+        });
+  }
+
+  // Window and state after the first `keep` of the rows of a forward.
+  std::pair<mx::array, mx::array> replay(const mx::array& inputs, const mx::array& gates,
+                                         const mx::array& state, int keep) const {
+    const int before = taps() - 1, rows = gates.shape(2);
+    require(0 < keep && keep <= rows && inputs.shape(1) == before + rows, "delta layer: rows to keep");
+    require_state(state);
+    auto made = operation(
+        "PillionDeltaReplay", {{1, before, channels()}, state.shape()}, {inputs.dtype(), mx::float32},
+        {inputs, gates, state},
+        [self = *this, rows, keep, type = type_of(inputs), &run = kernels()](const Views& in,
+                                                                            const Outputs& out) {
+          Packed x(in[0]), ab(in[1]), old_state(in[2]);
+          Room unused(type, static_cast<long>(keep) * self.heads * self.value_width);
+          self.recur(run, type, keep, x.data(), ab.data(), rows, old_state.data(), out[1],
+                     unused.data());
+          self.keep_window(type, keep, static_cast<const char*>(x.data()), out[0]);
+        });
+    return {made[0], made[1]};
+  }
+
+ private:
+  void require_state(const mx::array& state) const {
+    require(state.shape() == mx::Shape({1, heads, value_width, key_width}) &&
+                state.dtype() == mx::float32,
+            "delta layer: state (1, heads, value_width, key_width) in float32");
+  }
+
+  void compute(const Kernels& run, Type type, int rows, const void* x, const void* window,
+               const void* state, const Outputs& out) const {
+    const long item = type == Type::f32 ? 4 : 2, hidden = qkv->depth(), values = z->width();
+    const long window_bytes = item * (taps() - 1) * channels();
+    Room normed(type, rows * hidden), gate(type, rows * values), y(type, rows * values);
+    norm->apply(run, type, x, normed.data(), rows, static_cast<int>(hidden));
+    std::memcpy(out[3], window, static_cast<std::size_t>(window_bytes));
+    qkv->multiply(run, type, normed.data(), out[3] + window_bytes, rows);
+    a->multiply(run, type, normed.data(), out[4], rows);
+    b->multiply(run, type, normed.data(), out[4] + item * rows * heads, rows);
+    z->multiply(run, type, normed.data(), gate.data(), rows);
+    recur(run, type, rows, out[3], out[4], rows, state, out[2], y.data());
+    out_norm->apply(run, type, y.data(), y.data(), rows * heads, value_width, gate.data());
+    o->multiply(run, type, y.data(), normed.data(), rows);
+    run.add({type, x, normed.data(), out[0], rows * hidden});
+    keep_window(type, rows, out[3], out[1]);
+  }
+
+  void keep_window(Type type, int rows, const char* inputs, char* window) const {
+    const long row = (type == Type::f32 ? 4L : 2L) * channels();
+    std::memcpy(window, inputs + rows * row, static_cast<std::size_t>((taps() - 1) * row));
+  }
+
+  // The convolution and the recurrence over the first `rows` of `all_rows`.
+  void recur(const Kernels& run, Type type, int rows, const void* inputs, const void* gates,
+             int all_rows, const void* state, void* new_state, void* y) const {
+    const long item = type == Type::f32 ? 4 : 2;
+    const long keys = static_cast<long>(key_heads) * key_width, values = static_cast<long>(heads) * value_width;
+    Room mixed(type, static_cast<long>(rows) * channels()), q(type, rows * keys), k(type, rows * keys),
+        v(type, rows * values);
+    run.convolve({type, inputs, (*constants)[0].data<float>(), mixed.data(), rows, taps(), channels(), true});
+    for (int t = 0; t < rows; t++) {
+      const char* from = mixed.data() + item * t * channels();
+      std::memcpy(q.data() + item * t * keys, from, static_cast<std::size_t>(item * keys));
+      std::memcpy(k.data() + item * t * keys, from + item * keys, static_cast<std::size_t>(item * keys));
+      std::memcpy(v.data() + item * t * values, from + 2 * item * keys, static_cast<std::size_t>(item * values));
+    }
+    // The L2 norm with its scales, as a norm by the mean.
+    const float inverse = 1.0f / std::sqrt(static_cast<float>(key_width)), eps = 1e-6f * inverse * inverse;
+    run.rms_norm({type, q.data(), nullptr, nullptr, q.data(), eps, inverse * inverse, rows * key_heads, key_width});
+    run.rms_norm({type, k.data(), nullptr, nullptr, k.data(), eps, inverse, rows * key_heads, key_width});
+    std::memcpy(new_state, state, sizeof(float) * static_cast<std::size_t>(values * key_width));
+    const auto* strengths = static_cast<const char*>(gates) + item * all_rows * heads;
+    run.gated_delta({type, type_of((*constants)[1]), type_of((*constants)[2]), q.data(), k.data(), v.data(),
+                     gates, strengths, (*constants)[1].data<char>(), (*constants)[2].data<char>(), y,
+                     static_cast<float*>(new_state), rows, key_heads, heads, key_width, value_width});
+  }
+};
+
+}  // namespace
+
+void bind_layers(nb::module_& m) {
+  nb::class_<Weights>(m, "Weights")
+      .def(nb::init<const Arrays&, int, int>(), nb::arg("parts"), nb::arg("group") = 0, nb::arg("bits") = 0);
+  nb::class_<Norm>(m, "Norm").def(nb::init<const mx::array&, float>());
+  nb::class_<Mlp>(m, "Mlp")
+      .def("__init__",
+           [](Mlp* self, std::shared_ptr<Norm> norm, std::shared_ptr<Weights> gate,
+              std::shared_ptr<Weights> up, std::shared_ptr<Weights> down) {
+             new (self) Mlp{norm, gate, up, down};
+           })
+      .def("__call__", &Mlp::operator());
+  nb::class_<AttentionLayer>(m, "AttentionLayer")
+      .def("__init__",
+           [](AttentionLayer* self, std::shared_ptr<Norm> norm, std::shared_ptr<Norm> q_norm,
+              std::shared_ptr<Norm> k_norm, std::shared_ptr<Weights> q, std::shared_ptr<Weights> k,
+              std::shared_ptr<Weights> v, std::shared_ptr<Weights> o, int heads, int key_heads,
+              int width, int rotated, float base, float rope_scale, float scale, bool gated) {
+             new (self) AttentionLayer{norm,  q_norm,    k_norm, q,       k,    v,          o,    heads,
+                                       key_heads, width, rotated, base, rope_scale, scale, gated};
+           },
+           nb::arg("norm"), nb::arg("q_norm").none(), nb::arg("k_norm").none(), nb::arg("q"),
+           nb::arg("k"), nb::arg("v"), nb::arg("o"), nb::arg("heads"), nb::arg("key_heads"),
+           nb::arg("width"), nb::arg("rotated"), nb::arg("base"), nb::arg("rope_scale"),
+           nb::arg("scale"), nb::arg("gated"))
+      .def("before", &AttentionLayer::before)
+      .def("after", &AttentionLayer::after);
+  nb::class_<DeltaLayer>(m, "DeltaLayer")
+      .def("__init__",
+           [](DeltaLayer* self, std::shared_ptr<Norm> norm, std::shared_ptr<Norm> out_norm,
+              std::shared_ptr<Weights> qkv, std::shared_ptr<Weights> z, std::shared_ptr<Weights> b,
+              std::shared_ptr<Weights> a, std::shared_ptr<Weights> o, const Arrays& constants,
+              int key_heads, int heads, int key_width, int value_width) {
+             auto kept = std::make_shared<Arrays>();
+             for (const auto& constant : constants) kept->push_back(settled(constant));
+             require(kept->size() == 3 && (*kept)[0].dtype() == mx::float32 && (*kept)[0].ndim() == 2,
+                     "delta layer: taps (taps, channels) in float32, A_log, dt_bias");
+             new (self) DeltaLayer{norm, out_norm, qkv, z, b, a, o, kept,
+                                   key_heads, heads, key_width, value_width};
+           })
+      .def("forward", &DeltaLayer::forward)
+      .def("replay", &DeltaLayer::replay);
+}
+
+}  // namespace pillion
