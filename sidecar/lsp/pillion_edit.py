@@ -97,6 +97,7 @@ async def edited(
 
 
 def open_document(session: Session, uri: str) -> Document:
+    """Raises RpcError where it is not open: nothing is read from disk."""
     found = session.documents.get(uri)
     if found is None:
         raise invalid_params("uri", f"{uri} is not open; send textDocument/didOpen, or its text")

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from pillion_command import Pillion
 
+from engine import EngineClient, GenerateRequest
 from engine.testing import FakeEngine
 from sidecar.cli.private_daemon import daemon_in_thread
 from sidecar.config import Config
@@ -18,9 +19,9 @@ from sidecar.runtime_dir import Address
 CODE = "def f(self):\r\n    return self.x\r\n"
 
 
-def answer(request: object) -> str:
+def answer(request: GenerateRequest) -> str:
     """The code in the prompt with `self` called `this`."""
-    text = bytes(t for t in request.prompt if t < 256).decode()  # type: ignore[attr-defined]
+    text = bytes(t for t in request.prompt if t < 256).decode()
     code = text.split("```python\n")[1].split("\n```")[0]
     return f"```python\n{code.replace('self', 'this')}\n```"
 
@@ -115,8 +116,6 @@ def test_edit_refuses_by_name(
 def test_an_answer_that_is_refused_is_exit_code_1(
     pillion: Pillion, settings: Config, project: Path
 ) -> None:
-    from engine import EngineClient
-
     before = texts(project)
     with daemon_in_thread(settings, EngineClient(FakeEngine("I will not."))):
         done = pillion("edit", "a.py", "Call it this.", "--apply")
