@@ -92,18 +92,25 @@ def replay(
     return Count(len(reply.tokens) - 1, rounds)
 
 
-def drafted_by_itself(target: Target, reply: Reply, noise_seed: int) -> Count:
+def own_logits(target: Target, reply: Reply) -> mx.array:
+    """The target's logits (tokens - 1, V), float32, of every token of `reply` but the first."""
+    text = [*reply.prompt, *reply.tokens[:-1]]
+    logits = target.forward(text, target.new_caches())[len(reply.prompt) :].astype(mx.float32)
+    mx.eval(logits)
+    return logits
+
+
+def drafted_by_itself(logits: mx.array, reply: Reply, noise_seed: int) -> Count:
     """Rounds of `reply` if the target itself drafted: what no drafter can do better.
 
-    With the verifier's noise it is always right; with another it shows how far the text itself
-    leaves the choice open.
+    logits: `own_logits`. With the verifier's noise it is always right; with another it shows how
+    far the text itself leaves the choice open.
     """
-    text, first = [*reply.prompt, *reply.tokens], len(reply.prompt)
-    logits = target.forward(text[:-1], target.new_caches())[first:].astype(mx.float32)
-    positions = range(first + 1, len(text))
+    first = len(reply.prompt) + 1
+    positions = range(first, first + logits.shape[0])
     chosen = np.array(choose(logits, positions, reply.sampling, noise_seed)).tolist()
     at, rounds = 0, 0
-    true = text[first + 1 :]
+    true = reply.tokens[1:]
     while at < len(true):
         kept = matching(chosen[at : at + MOST_DRAFTS], true[at:]) + 1
         at, rounds = min(at + kept, len(true)), rounds + 1

@@ -23,7 +23,7 @@ OPEN_ROWS = 24
 KINDS = ("plain", "fill", "edit", "write", "tool", "rename")
 # Shares of rows. The second part of a stage, at falling rates, turns to plain text again.
 EARLY = (0.32, 0.10, 0.10, 0.04, 0.07, 0.37)
-LATE = (0.36, 0.10, 0.18, 0.04, 0.08, 0.24)
+LATE = (0.35, 0.08, 0.16, 0.03, 0.09, 0.29)
 LATE_FROM = 0.5
 # Characters of the longest functions in each part of the rows of renames, in the order of reading.
 LONGEST_RENAMED = (160, 240, 400, 640)

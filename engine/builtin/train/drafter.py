@@ -212,7 +212,7 @@ def main() -> None:
     options.add_argument("--out", type=Path, required=True, help="a folder for checkpoints")
     options.add_argument("--start", type=Path, help="a checkpoint for version 1 to begin from")
     options.add_argument("--continuations", type=int, default=1920)
-    options.add_argument("--steps", type=int, nargs=2, default=(2400, 1600), help="of each version")
+    options.add_argument("--steps", type=int, nargs=2, default=(2700, 1800), help="of each version")
     options.add_argument("--rate", type=float, default=0.02)
     options.add_argument("--compile", action="store_true")
     given = options.parse_args()

@@ -11,6 +11,7 @@ from engine.builtin.train.acceptance import (
     Reply,
     drafted_by_itself,
     matching,
+    own_logits,
     replay,
 )
 from engine.decoding.sampling import choose
@@ -65,7 +66,8 @@ def test_with_the_same_noise_a_target_guesses_itself() -> None:
         text.append(int(np.array(choose(logits, [len(text)], sampling, seed))[0]))
         logits = target.forward(text[-1:], caches)
     reply = Reply(prompt, tuple(text[len(prompt) :]), sampling, seed)
-    assert drafted_by_itself(target, reply, seed) == Count(2 * MOST_DRAFTS + 2, 2)
-    other = drafted_by_itself(target, reply, seed + 1)
+    logits = own_logits(target, reply)
+    assert drafted_by_itself(logits, reply, seed) == Count(2 * MOST_DRAFTS + 2, 2)
+    other = drafted_by_itself(logits, reply, seed + 1)
     assert other.tokens == 2 * MOST_DRAFTS + 2
     assert other.rounds > 4
