@@ -116,9 +116,11 @@ class PeerBenchmark:
 
     async def run(self) -> Results:
         """Measure everything. A peer that fails is left out with its reason; ours must work."""
-        with tempfile.TemporaryDirectory(prefix="pillion-peers-") as name:
+        with tempfile.TemporaryDirectory(prefix="pln-") as name:
             folder = Path(name)
-            async with _daemon(_private(folder / "doors")) as (client, address):
+            config = private_config(folder / "doors")
+            engine = engine_client(config.engine, config.cache)
+            async with daemon_beside(config, engine) as (client, address):
                 self._kernels[MODEL] = client.status().kernels
                 self._race.tasks = await tasks(client, self._settings.regimes)
                 await self._step("what verifying costs", self._verified(client))
@@ -314,8 +316,8 @@ def _both_ways(served: Served) -> list[Contender]:
     return [plain, served]
 
 
-def _private(folder: Path) -> Config:
-    """A daemon with doors of its own. It computes every prompt, and nothing in idle time."""
+def private_config(folder: Path) -> Config:
+    """Of a daemon with doors of its own. It computes every prompt, and nothing in idle time."""
     folder.mkdir(mode=0o700)
     config = Config()
     return msgspec.structs.replace(
@@ -330,9 +332,11 @@ def _private(folder: Path) -> Config:
 
 
 @contextlib.asynccontextmanager
-async def _daemon(config: Config) -> AsyncIterator[tuple[EngineClient, Address]]:
-    """A daemon on this event loop, its model loaded; and the engine behind its doors."""
-    engine = engine_client(config.engine, config.cache)
+async def daemon_beside(
+    config: Config, engine: EngineClient
+) -> AsyncIterator[tuple[EngineClient, Address]]:
+    """A daemon on this event loop, its model loaded: the engine behind its doors, and where they
+    are. Raises what `Daemon.run` and `EngineClient.ready` raise."""
     opened: asyncio.Future[tuple[Services, Address]] = asyncio.get_running_loop().create_future()
     running = asyncio.create_task(
         Daemon(config, engine).run(lambda *doors: opened.set_result(doors))
