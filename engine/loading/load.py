@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
@@ -21,11 +22,14 @@ from engine.loading.fetch import fetch
 from engine.loading.memory_plan import plan
 from engine.loading.pairing import drafter_bits
 from engine.loading.pairs import drafter_folder
-from engine.loading.registry import resolve
+from engine.loading.registry import BUILTIN, resolve
 from engine.messages import EngineOptions, ModelInfo, Sampling
 from engine.text.codec import TextCodec
 
 Progress = Callable[[str, float | None], None]
+# How far an agent's real prompts may reach beyond what the built-in model was trained on: what it
+# says there is worth less yet, but it costs what it costs.
+STRETCH = 8
 DTYPES = {"bfloat16": mx.bfloat16, "float32": mx.float32}
 
 
@@ -85,10 +89,10 @@ def _on_cpu() -> bool:
 def _context(options: EngineOptions, checkpoint: Checkpoint) -> int:
     """The context to serve: as asked, else the longest that fits the memory."""
     asked = options.context
-    if asked is not None and not 1 <= asked <= checkpoint.context:
+    most = checkpoint.context * (STRETCH if options.model == BUILTIN else 1)
+    if asked is not None and not 1 <= asked <= most:
         raise RequestError(
-            f"context must be in [1, {checkpoint.context}] for {options.model}, got {asked}",
-            field="context",
+            f"context must be in [1, {most}] for {options.model}, got {asked}", field="context"
         )
     folder = drafter_folder(options.draft, options.model)
     bits = drafter_bits(options.draft_bits, checkpoint.quantization)
@@ -96,7 +100,10 @@ def _context(options: EngineOptions, checkpoint: Checkpoint) -> int:
     # What is wrong with a drafter is said when it is loaded.
     with suppress(ModelError):
         drafter = Checkpoint(folder) if folder is not None else None
-    return plan(options.model, checkpoint, drafter=drafter, drafter_bits=bits).context(asked)
+    memory = plan(options.model, checkpoint, drafter=drafter, drafter_bits=bits)
+    if asked is not None and asked > checkpoint.context:
+        memory = dataclasses.replace(memory, model_context=asked)
+    return memory.context(asked)
 
 
 def _load_weights(checkpoint: Checkpoint) -> nn.Module:

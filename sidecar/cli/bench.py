@@ -11,6 +11,7 @@ import msgspec
 import typer
 
 from engine import known_drafters
+from sidecar.cli.bench_cache import BRANCHINGS, CACHE_CONTEXT, CacheSettings, cache
 from sidecar.cli.bench_decode import Settings, decode
 from sidecar.cli.bench_edit import (
     EDIT_MINUTES,
@@ -29,6 +30,7 @@ from sidecar.cli.report import check_writable
 from sidecar.config import load_config
 from sidecar.jobs.race.roster import PEERS
 from sidecar.jobs.race.tasks import REGIMES
+from sidecar.jobs.recorded_agents import AGENTS
 
 REPEAT = 3
 TOKENS = 128
@@ -41,13 +43,15 @@ class What(enum.StrEnum):
     surplus: drafting while it pays against always and never, simulated and live.
     peers: Pillion, its doors and other implementations, which are installed, side by side.
     edit: edits of held-out functions: target-only, each drafter, the portfolio, mlx_lm; and
-    llama.cpp on a model that it can run."""
+    llama.cpp on a model that it can run.
+    cache: what need not be computed again: recorded agents, keystrokes, restarts, branchings."""
 
     DECODE = "decode"
     PARITY = "parity"
     SURPLUS = "surplus"
     PEERS = "peers"
     EDIT = "edit"
+    CACHE = "cache"
 
 
 Draft = Annotated[
@@ -147,6 +151,16 @@ def command(
     tasks: Annotated[int, typer.Option(min=1, help="Of edit: files.")] = 40,
     install: Install = False,
     report: Report = None,
+    traces: Annotated[
+        Path | None,
+        typer.Option(help="Of cache: folder with recorded requests of agents, <agent>.jsonl."),
+    ] = None,
+    agent: Annotated[
+        list[str] | None, typer.Option(help="Of cache: only this agent's requests.")
+    ] = None,
+    branchings: Annotated[
+        int, typer.Option(min=0, help="Of cache: random branchings.")
+    ] = BRANCHINGS,
     json: Annotated[Path | None, typer.Option(help="Write the figures to this file.")] = None,
 ) -> None:
     """decode: the same coding prompts greedily, target-only, with each drafter, and with other
@@ -166,6 +180,10 @@ def command(
     edit: one edit with a known right answer in each of 40 held-out files (rename, add a parameter,
     wrap calls, change quotes), on the built-in pair; four of them on SmolLM2 with llama.cpp, which
     drafts by its own n-gram lookup. --no-peers leaves others out.
+
+    cache: each agent's recorded requests in order, with the cache, without it, and after a restart,
+    beside mlx_lm's server; a line typed key by key beside six other files; random branchings,
+    cancels and clearings, compared with an engine that has no cache.
     """
     for path in (json, picture, record, report):
         check_writable(path)
@@ -182,6 +200,8 @@ def command(
     if what is What.PARITY:
         parity(rounds, json)
         return
+    if what is What.CACHE:
+        context = context or CACHE_CONTEXT
     flags = {
         "engine.model": model,
         "engine.draft_bits": draft_bits,
@@ -189,6 +209,16 @@ def command(
         "engine.context": context,
     }
     options = load_config(flags).engine
+    if what is What.CACHE:
+        measuring = CacheSettings(
+            traces=traces,
+            agents=tuple(agent or AGENTS),
+            branchings=branchings,
+            peers=peers,
+            json=json,
+        )
+        asyncio.run(cache(options, measuring))
+        return
     # One at a time, so that each is checked as the configured one is.
     each = [load_config({**flags, "engine.draft": name}) for name in draft or ()]
     asked = [config.engine.draft for config in each] or [options.draft]
