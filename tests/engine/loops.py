@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from engine.decoding.exactness import probe
+from engine.decoding.surplus import SurplusController
 from engine.doubles import ScriptedTarget
 from engine.loop import DecodingLoop
 from engine.messages import (
@@ -37,6 +38,8 @@ class LoopUnderTest(DecodingLoop):
         context: int = 512,
         prefix_cache_bytes: int = 1 << 30,
         cache_dir: Path | None = None,
+        surplus: SurplusController | None = None,
+        measurement: Callable[[], Any] | None = None,
         **options: Any,
     ) -> None:
         self.events: list[Event] = []
@@ -53,6 +56,8 @@ class LoopUnderTest(DecodingLoop):
             width=min(width, exactness.width) if not options.get("fast") else width,
             chunk=chunk,
             emit=self.events.append,
+            surplus=surplus,
+            measurement=measurement,
             cache=cache,
             fingerprint=lambda: "f" * 64,
         )
