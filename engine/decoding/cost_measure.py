@@ -14,6 +14,7 @@ import mlx.core as mx
 import numpy as np
 
 from engine.decoding.cost_curve import CostCurve, Grid
+from engine.decoding.costs import STALE
 from engine.decoding.exactness import random_start
 from engine.decoding.sampling import choose
 from engine.drafters.dflash import DFlashModel
@@ -90,14 +91,36 @@ class CostMeasurement:
             forward=forward, drafters={"dflash": draft}, reading={"dflash": self._reading}
         )
 
+    def confirms(self, curve: CostCurve) -> bool:
+        """Whether a few rounds, the narrowest and the widest, take about what `curve` says. It may
+        have been measured on a busy machine, or before kernels changed."""
+        context, rows = self._contexts[0], self._rows[-1]
+        self._begin(context)
+        times: dict[str, list[float]] = {"one": [], "all": [], "draft": []}
+        for _ in range(FEWEST_REPEATS):
+            times["one"].append(self._round(1))
+            times["all"].append(self._round(rows))
+            if self._drafts:
+                times["draft"].append(self._proposal(self._drafts[-1]))
+        self._caches, self._proposer = [], None
+        forward = curve.forward.row(context)
+        known = {"one": forward[0], "all": forward[rows - 1]}
+        if self._drafts:
+            known["draft"] = curve.drafters["dflash"].row(context)[self._drafts[-1] - 1]
+        ratios = [statistics.median(times[name]) / seconds for name, seconds in known.items()]
+        return all(1 / STALE < ratio < STALE for ratio in ratios)
+
+    def _begin(self, context: int) -> None:
+        """Kernels and times depend on shapes, so made-up state will do."""
+        self._caches = random_start(self._target, self._vocabulary, context)()
+        self._proposer = self._new_proposer(context)
+        for rows in (1, self._rows[-1]):
+            self._round(rows)
+
     def _measure(self) -> Iterator[bool]:
         for context in self._contexts:
-            # Kernels and times depend on shapes, so made-up state will do.
-            self._caches = random_start(self._target, self._vocabulary, context)()
-            self._proposer = self._new_proposer(context)
-            for rows in (1, self._rows[-1]):
-                self._round(rows)
-                yield True
+            self._begin(context)
+            yield True
             forward: list[list[float]] = [[] for _ in self._rows]
             draft: list[list[float]] = [[] for _ in self._drafts]
             spent = 0.0

@@ -42,8 +42,10 @@ def measured(
     drafter: DFlashModel | None,
     name: str,
     progress: Callable[[str, float | None], None],
+    confirms: Callable[[CostMeasurement, CostCurve], bool] = CostMeasurement.confirms,
 ) -> Measured:
-    """width: most rows of a forward, at least 2. name: the drafter's."""
+    """width: most rows of a forward, at least 2. name: the drafter's. confirms: whether a kept
+    curve still holds."""
 
     def measurement() -> CostMeasurement:
         return CostMeasurement(target, info.vocab_size, info.context, width, drafter)
@@ -51,7 +53,7 @@ def measured(
     file = SurplusFile(info, name)
     known = file.read()
     curve = file.curve(known, width, {"dflash"} if drafter is not None else set())
-    if curve is None:
+    if curve is None or not confirms(measurement(), curve):
         curve = _measure(measurement(), progress)
     controller = SurplusController(Costs(curve), known.learnt() if known is not None else None)
     made = Measured(controller, measurement, file, time.monotonic())

@@ -25,10 +25,16 @@ CURVE = CostCurve(forward=Grid(contexts=(64,), counts=(1, 2), seconds=((1.0, 1.5
 LEARNT = {Key("code", "copy", 4): Learnt(accepted=(3.0, 1.0), tried=(4.0, 3.0))}
 
 
-def start(said: list[str], width: int = 2) -> Measured:
+def start(said: list[str], width: int = 2, *, confirmed: bool = True) -> Measured:
     model, config = tiny("qwen3")
     return measured(
-        bind(model, config), fake_model(512), width, None, "", lambda what, _: said.append(what)
+        bind(model, config),
+        fake_model(512),
+        width,
+        None,
+        "",
+        lambda what, _: said.append(what),
+        confirms=lambda *_: confirmed,
     )
 
 
@@ -43,6 +49,15 @@ def test_the_second_start_measures_nothing_and_knows_what_was_learnt() -> None:
     assert said == []
     assert second.controller.costs.curve == first.controller.costs.curve
     assert second.controller.learnt() == first.controller.learnt()
+
+
+def test_a_curve_that_no_longer_holds_is_measured_again_and_what_was_learnt_is_kept() -> None:
+    start([]).file.write(CURVE, LEARNT)
+    said: list[str] = []
+    again = start(said, confirmed=False)
+    assert said
+    assert again.controller.costs.curve != CURVE
+    assert again.controller.learnt() == LEARNT
 
 
 def test_other_widths_are_measured_and_what_was_learnt_is_kept() -> None:
