@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
@@ -43,6 +43,7 @@ WARM_SHARE = 0.5
 # What disk has is waited for at most so long; then the prompt is computed.
 FETCH_SECONDS = 2.0
 MOST_NODES_SHOWN = 2000
+MOST_UNSAVED = 32
 
 
 @dataclass
@@ -85,7 +86,8 @@ class PrefixCache(Generic[R, S]):
         )
         self.disk = disk
         self._pack, self._unpack = pack, unpack
-        self._unsaved: deque[Node[R, S]] = deque()
+        # In order; a dictionary, because what is evicted must not be held on to.
+        self._unsaved: dict[Node[R, S], None] = {}
         self._written: set[str] = set()
         self._hot: list[tuple[Tokens, Stored]] | None = None
         self._warming: Future[list[Record]] | None = None
@@ -185,8 +187,8 @@ class PrefixCache(Generic[R, S]):
         """Write it and what it hangs on to disk when there is time."""
         if self.disk is not None and (self.disk.state == "writing" or not self.disk.opened):
             for one in reversed(list(node.up())):
-                if not _saved(one) and one not in self._unsaved:
-                    self._unsaved.append(one)
+                if not _saved(one):
+                    self._unsaved[one] = None
 
     def step(self) -> bool:
         """One bit of what can wait; False when nothing does."""
@@ -214,6 +216,11 @@ class PrefixCache(Generic[R, S]):
         return True
 
     @property
+    def behind(self) -> bool:
+        """Whether too much waits to be written to leave it to idle time."""
+        return len(self._unsaved) > MOST_UNSAVED
+
+    @property
     def waits(self) -> bool:
         """Whether `step` will have more to do soon."""
         if self.disk is None or self.disk.state == "off":
@@ -223,12 +230,12 @@ class PrefixCache(Generic[R, S]):
     def _save_one(self) -> bool:
         assert self.disk is not None
         while self._unsaved:
-            node = self._unsaved[0]
+            node = next(iter(self._unsaved))
             if not self.disk.takes(node.nbytes):
                 if self.disk.state != "writing":
                     self._unsaved.clear()
                 return False
-            self._unsaved.popleft()
+            del self._unsaved[node]
             if node.parent is not None and not _saved(node):
                 self._write(node)
                 return True
@@ -248,6 +255,7 @@ class PrefixCache(Generic[R, S]):
 
     def _spill_evicted(self, node: Node[R, S]) -> None:
         """What goes because memory is full, and was used or is long, may come back from disk."""
+        self._unsaved.pop(node, None)
         if self.disk is None or _saved(node) or not self.disk.takes(node.nbytes):
             return
         wanted = node.hits or len(node.tokens) >= FEWEST_ON_DISK

@@ -108,7 +108,7 @@ class PrefixReuse:
         progress = self._progress(sequence)
         if not progress.looked:
             progress.looked = True
-            progress.fetch = self.cache.fetch(progress.prompt[:-1])
+            progress.fetch = self.cache.fetch(progress.prompt)
         took = 0.0
         if progress.fetch is not None:
             if not progress.fetch.over:
@@ -281,6 +281,8 @@ class PrefixReuse:
                 node = node.parent
         if node is not None and node.parent is not None:
             self.cache.save(node)
+        if self.cache.behind:
+            self.cache.step()
 
     def forget(self, sequence: SequenceState) -> None:
         """The sequence is over, whatever it computed."""

@@ -12,7 +12,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from reported_surplus import report
 
-from engine import Totals
+from engine import CacheEvictions, CacheHits, CacheStatus, Totals
 from sidecar.prometheus import lines
 
 NAME, LABEL = r"[a-z_]+", r'[a-z_]+="(?:[^"\\\n]|\\["\\n])*"'
@@ -98,3 +98,19 @@ def test_the_folders_that_clients_work_in() -> None:
     assert found["pillion_workspace_last_change_timestamp_seconds"] == {"": 5.5}
     assert found["pillion_workspace_folders"]['mode="poll"'] == 1
     assert found["pillion_workspace_folders"]['mode="missing"'] == 0
+
+
+def test_the_prefix_cache_by_tier_and_kind() -> None:
+    cache = CacheStatus(
+        memory_bytes=3,
+        disk_bytes=5,
+        nodes=7,
+        hits=(CacheHits(tier="disk", kind="restart", tokens=120),),
+        evictions=(CacheEvictions(tier="disk", reason="damaged", count=2),),
+        saved_seconds=1.5,
+    )
+    found = scraped(cache=cache)
+    assert found["pillion_prefix_cache_bytes"] == {'tier="memory"': 3, 'tier="disk"': 5}
+    assert found["pillion_prefix_cache_hit_tokens_total"] == {'tier="disk",kind="restart"': 120}
+    assert found["pillion_prefix_cache_evictions_total"] == {'tier="disk",reason="damaged"': 2}
+    assert found["pillion_prefix_cache_saved_seconds_total"] == {"": 1.5}

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from engine import EngineClient, RequestError
+from engine import CacheOptions, EngineClient, EngineOptions, RequestError, engine_client
 from engine.testing import FakeEngine
 from sidecar.jobs.cache_benchmark import (
     Asked,
@@ -120,3 +120,20 @@ async def test_a_line_is_typed_key_by_key(builtin_engine: EngineClient) -> None:
     worst, edited = await keystrokes(builtin_engine, 4)
     assert worst <= 8
     assert edited <= 64
+
+
+@pytest.mark.slow
+async def test_500_branchings_of_the_built_in_pair(tmp_path: Path) -> None:
+    options = EngineOptions(audit=False)
+    small = CacheOptions(memory=24 << 20, dir=str(tmp_path), disk=64 << 20)
+    cached = engine_client(options, small)
+    plain = engine_client(options, CacheOptions(memory=0))
+    for one in (cached, plain):
+        one.start()
+        await one.ready()
+    assert await branchings(cached, plain, 500, lambda: None) == 0
+    status = cached.status().cache
+    assert status.evictions
+    assert status.hits
+    for one in (cached, plain):
+        await one.stop()
