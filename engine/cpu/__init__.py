@@ -63,7 +63,19 @@ def extension() -> Any:
     return module
 
 
+def use(asked: str) -> None:
+    """From now on compute with this instruction set: a name, or ``auto`` for the best.
+
+    Raises Unavailable, also where the processor lacks it.
+    """
+    module = extension()
+    there = sorted(module.instruction_sets(), key=INSTRUCTION_SETS.index)
+    if asked != "auto" and asked not in there:
+        raise Unavailable(f"this processor has {', '.join(there)}")
+    module.use(there[-1] if asked == "auto" else asked)
+
+
 def describe() -> str:
-    """What would be used here, for `doctor`; raises Unavailable."""
-    best: str = max(extension().instruction_sets(), key=INSTRUCTION_SETS.index)
-    return best.replace("_", "-").upper()
+    """What is used here, for `doctor`; raises Unavailable."""
+    name: str = extension().used()
+    return name.replace("_", "-").upper()

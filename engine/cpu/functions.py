@@ -124,14 +124,15 @@ FUNCTIONS: dict[str, Callable[[Callable[..., Any]], Callable[..., Any]]] = {
 }
 
 
-def names_in(module: nn.Module) -> dict[str, Callable[..., Any]]:
-    """The functions above that the module's own code calls, each around the stock one."""
+def names_in(module: nn.Module) -> dict[str, tuple[Callable[..., Any], Callable[..., Any]]]:
+    """The functions above that the module's own code calls: the stock one, and the kernel around
+    it."""
     code = type(module).__call__
     # A module that is no layer (a drafter's selector) has no call of its own.
     if not isinstance(code, FunctionType):
         return {}
     return {
-        name: around(code.__globals__[name])
+        name: (code.__globals__[name], around(code.__globals__[name]))
         for name, around in FUNCTIONS.items()
         if name in code.__code__.co_names and name in code.__globals__
     }

@@ -13,12 +13,15 @@ from typing import Any
 
 import mlx.core as mx
 import mlx.nn as nn
-from mlx.utils import tree_map
+from mlx.utils import tree_flatten, tree_map
 
-from engine.cpu import Unavailable, describe
+from engine.cpu import Unavailable, describe, use
+from engine.cpu.draft_layers import DRAFT_KINDS
+from engine.cpu.function_checks import CheckedFunction
 from engine.cpu.functions import Named, names_in
 from engine.cpu.layers import FusedLayer
-from engine.cpu.modules import KINDS, Kernel
+from engine.cpu.modules import DTYPES, KINDS, Kernel
+from engine.errors import RequestError
 from engine.targets.gated_delta import RecordingGatedDelta
 
 # How many rows a forward is tried with: every tile of the kernels, and more than one of them.
@@ -44,20 +47,26 @@ class Installed:
             said += f" and for {', '.join(sorted(self.functions))}"
         for key, why in self.refused.items():
             kind, *shape = key
-            said += f"; not for {kind.__name__} {' '.join(map(str, shape))}: {why}"
+            name = kind if isinstance(kind, str) else kind.__name__
+            said += f"; not for {name} {' '.join(map(str, shape))}: {why}"
         return said
 
 
 def install(model: nn.Module, asked: str) -> str:
     """Use kernels in `model`, bound to a target before; says what is used or why nothing is.
 
-    asked: ``auto`` or ``off``. Takes a fraction of a second.
+    asked: ``auto``, ``off`` or an instruction set. Takes a fraction of a second. Raises
+    RequestError where the processor lacks the instruction set.
     """
     if asked == "off":
         return "stock MLX: kernels are turned off"
     try:
-        describe()
+        use(asked)
     except Unavailable as reason:
+        if asked != "auto":
+            raise RequestError(
+                f"kernels: {asked} cannot be used: {reason}", field="kernels"
+            ) from None
         return f"stock MLX: {reason}"
     installed = Installed()
     verdicts: dict[tuple[Any, ...], str] = {}
@@ -89,19 +98,33 @@ def _kernel_for(
     module: nn.Module, installed: Installed, verdicts: dict[tuple[Any, ...], str]
 ) -> nn.Module:
     if isinstance(module, RecordingGatedDelta):
-        names = names_in(module.layer)
-        module.run_with(names)
-        installed.functions |= names.keys()
+        module.run_with(_approved(module.layer, installed, verdicts))
         return module
-    kinds: tuple[type[Kernel], ...] = (*KINDS, FusedLayer)
+    kinds: tuple[type[Kernel], ...] = (*KINDS, FusedLayer, *DRAFT_KINDS)
     for kind in kinds:
         if kind.fits(module):
             return _if_better(kind(module), installed, verdicts)
+    names = _approved(module, installed, verdicts)
+    return Named(module, names) if names else module
+
+
+def _approved(
+    module: nn.Module, installed: Installed, verdicts: dict[tuple[Any, ...], str]
+) -> dict[str, Callable[..., Any]]:
+    """The kernels for functions that the module's code calls, without those that fail a check."""
     names = names_in(module)
-    if not names:
-        return module
+    floats = (x.dtype for _, x in tree_flatten(module.parameters()) if x.dtype in DTYPES)
+    dtype = next(floats, mx.float32)
+    for name, (stock, kernel) in list(names.items()):
+        checked = CheckedFunction(name, stock, kernel, dtype)
+        key = checked.key()
+        if key not in verdicts:
+            verdicts[key] = fault(checked) or slower(checked)
+        if verdicts[key]:
+            installed.refused[key] = verdicts[key]
+            del names[name]
     installed.functions |= names.keys()
-    return Named(module, names)
+    return {name: kernel for name, (_, kernel) in names.items()}
 
 
 def _if_better(
@@ -117,7 +140,7 @@ def _if_better(
     return kernel
 
 
-def fault(kernel: Kernel) -> str:
+def fault(kernel: Kernel | CheckedFunction) -> str:
     """What is wrong with the kernel's values or bits; empty if nothing."""
     rows = kernel.rows(MOST_ROWS)
     try:
@@ -125,20 +148,21 @@ def fault(kernel: Kernel) -> str:
         mx.eval(together)
     except (ValueError, RuntimeError, TypeError) as error:
         return str(error)
-    expected = kernel.run(kernel.inner, rows).astype(mx.float32)
+    inner: Any = kernel.inner
+    expected = kernel.run(inner, rows).astype(mx.float32)
     off = float(mx.abs(together.astype(mx.float32) - expected).max())
     allowed = kernel.tolerance[together.dtype] * max(1.0, float(mx.abs(expected).max()))
     if not off <= allowed:
         return f"values are off by {off:.2g}"
     more = rows.shape[1] - MOST_ROWS
-    for count in ROWS:
+    for count in ROWS if kernel.row_exact else ():
         some = kernel.run(kernel, rows[:, : count + more])
         if not mx.array_equal(some, together[:, :count]).item():
             return f"{count} rows differ from the same among {MOST_ROWS}"
     return ""
 
 
-def slower(kernel: Kernel) -> str:
+def slower(kernel: Kernel | CheckedFunction) -> str:
     """Empty unless stock MLX is clearly faster, over a step and a verify forward."""
     ours = theirs = 0.0
     for count in RACE_ROWS:
@@ -155,7 +179,7 @@ def slower(kernel: Kernel) -> str:
     return f"stock MLX is {ours / theirs:.1f} times as fast"
 
 
-def _seconds(kernel: Kernel, module: nn.Module, rows: mx.array) -> float:
+def _seconds(kernel: Any, module: Any, rows: mx.array) -> float:
     began = time.perf_counter()
     mx.eval(kernel.run(module, rows))
     return time.perf_counter() - began

@@ -42,69 +42,69 @@ ATTENTIONS = {
 DELTA_NETS = {"mlx_lm.models.qwen3_5.GatedDeltaNet"}
 
 
-def _stock(module: Any) -> Any:
+def stock(module: Any) -> Any:
     """A module without the wrapper that runs a kernel in its place."""
     while isinstance(module, Kernel | RecordingGatedDelta):
         module = module.layer if isinstance(module, RecordingGatedDelta) else module.inner
     return module
 
 
-def _name(module: Any) -> str:
+def name_of(module: Any) -> str:
     kind = type(_named(module))
     return f"{kind.__module__}.{kind.__qualname__}"
 
 
 def _named(module: Any) -> Any:
     """A module without whatever was put around it."""
-    module = _stock(module)
+    module = stock(module)
     while isinstance(module, Named):
-        module = _stock(module.inner)
+        module = stock(module.inner)
     return module
 
 
-def _is_plain(linear: Any, dtype: mx.Dtype) -> bool:
+def is_plain(linear: Any, dtype: mx.Dtype) -> bool:
     """Whether the layers below take these weights."""
-    stock = _stock(linear)
-    if "bias" in stock:
+    inner = stock(linear)
+    if "bias" in inner:
         return False
-    if type(stock) is nn.Linear:
-        return bool(stock.weight.dtype == dtype)
+    if type(inner) is nn.Linear:
+        return bool(inner.weight.dtype == dtype)
     return (
-        type(stock) is nn.QuantizedLinear
-        and stock.bits in (4, 8)
-        and stock.group_size in (32, 64, 128)
-        and getattr(stock, "mode", "affine") == "affine"
-        and bool(stock.scales.dtype == dtype)
+        type(inner) is nn.QuantizedLinear
+        and inner.bits in (4, 8)
+        and inner.group_size in (32, 64, 128)
+        and getattr(inner, "mode", "affine") == "affine"
+        and bool(inner.scales.dtype == dtype)
     )
 
 
-def _weights(linear: Any) -> Any:
-    stock = _stock(linear)
-    if type(stock) is nn.Linear:
-        return extension().Weights([stock.weight])
-    scales, biases = narrow(stock.scales, stock.biases)
-    return extension().Weights([stock.weight, scales, biases], stock.group_size, stock.bits)
+def weights_of(linear: Any) -> Any:
+    inner = stock(linear)
+    if type(inner) is nn.Linear:
+        return extension().Weights([inner.weight])
+    scales, biases = narrow(inner.scales, inner.biases)
+    return extension().Weights([inner.weight, scales, biases], inner.group_size, inner.bits)
 
 
-def _norm(module: Any) -> Any:
-    stock = _stock(module)
-    return extension().Norm(stock.weight, stock.eps)
+def norm_of(module: Any) -> Any:
+    inner = stock(module)
+    return extension().Norm(inner.weight, inner.eps)
 
 
 def _mlp(norm: Any, mlp: Any) -> Any:
-    parts = (_weights(mlp[name]) for name in ("gate_proj", "up_proj", "down_proj"))
-    return extension().Mlp(_norm(norm), *parts)
+    parts = (weights_of(mlp[name]) for name in ("gate_proj", "up_proj", "down_proj"))
+    return extension().Mlp(norm_of(norm), *parts, residual=True)
 
 
 def _attention(norm: Any, attention: Any) -> Any:
-    rope, gated = _stock(attention.rope), ATTENTIONS[_name(attention)]
+    rope, gated = stock(attention.rope), ATTENTIONS[name_of(attention)]
     heads = getattr(attention, "n_heads", None) or attention.num_attention_heads
     key_heads = getattr(attention, "n_kv_heads", None) or attention.num_key_value_heads
-    q, k, v, o = (_weights(attention[name]) for name in ("q_proj", "k_proj", "v_proj", "o_proj"))
+    q, k, v, o = (weights_of(attention[name]) for name in ("q_proj", "k_proj", "v_proj", "o_proj"))
     return extension().AttentionLayer(
-        _norm(norm),
-        _norm(attention.q_norm) if "q_norm" in attention else None,
-        _norm(attention.k_norm) if "k_norm" in attention else None,
+        norm_of(norm),
+        norm_of(attention.q_norm) if "q_norm" in attention else None,
+        norm_of(attention.k_norm) if "k_norm" in attention else None,
         q,
         k,
         v,
@@ -117,6 +117,8 @@ def _attention(norm: Any, attention: Any) -> Any:
         rope_scale=rope.scale,
         scale=attention.scale,
         gated=gated,
+        causal=True,
+        residual=True,
     )
 
 
@@ -124,9 +126,9 @@ def _delta_net(norm: Any, net: Any) -> Any:
     names = ("in_proj_qkv", "in_proj_z", "in_proj_b", "in_proj_a", "out_proj")
     taps = _conv(net).weight[:, :, 0].T.astype(mx.float32)
     return extension().DeltaLayer(
-        _norm(norm),
-        _norm(net.norm),
-        *(_weights(net[name]) for name in names),
+        norm_of(norm),
+        norm_of(net.norm),
+        *(weights_of(net[name]) for name in names),
         [taps, net.A_log, net.dt_bias],
         net.num_k_heads,
         net.num_v_heads,
@@ -138,7 +140,7 @@ def _delta_net(norm: Any, net: Any) -> Any:
 def _conv(net: Any) -> Any:
     """Its convolution, which a target has wrapped to record it."""
     conv = net.conv1d
-    return _stock(getattr(conv, "inner", conv))
+    return stock(getattr(conv, "inner", conv))
 
 
 @dataclass(frozen=True)
@@ -163,13 +165,13 @@ class FusedLayer(Kernel):
 
     @staticmethod
     def fits(module: nn.Module) -> bool:
-        if _name(module) not in LAYERS or "mlp" not in module:
+        if name_of(module) not in LAYERS or "mlp" not in module:
             return False
         layer = _named(module)
         norms = layer.input_layernorm, layer.post_attention_layernorm
-        if not all(type(_stock(norm)) is nn.RMSNorm for norm in norms):
+        if not all(type(stock(norm)) is nn.RMSNorm for norm in norms):
             return False
-        dtype = _stock(norms[0]).weight.dtype
+        dtype = stock(norms[0]).weight.dtype
         mixer = layer["linear_attn"] if "linear_attn" in layer else layer["self_attn"]
         return (
             dtype in DTYPES
@@ -189,7 +191,7 @@ class FusedLayer(Kernel):
         else:
             self._mixer = _attention(norm, _named(layer.self_attn))
         self._mlp = _mlp(layer.post_attention_layernorm, _named(layer.mlp))
-        self._dtype = _stock(norm).weight.dtype
+        self._dtype = stock(norm).weight.dtype
         return self._mlp
 
     def __call__(self, x: mx.array, mask: Any = None, cache: Any = None) -> mx.array:
@@ -219,14 +221,14 @@ class FusedLayer(Kernel):
         return output
 
     def rows(self, count: int) -> mx.array:
-        weight = _stock(self.inner.input_layernorm).weight
+        weight = stock(self.inner.input_layernorm).weight
         return mx.random.normal((1, count, weight.shape[0]), key=mx.random.key(count)).astype(
             weight.dtype
         )
 
     def key(self) -> tuple[Any, ...]:
         shapes = sorted((n, v.shape) for n, v in _arrays(_named(self.inner)))
-        return type(self), _name(self.inner), str(self._dtype), str(shapes)
+        return type(self), name_of(self.inner), str(self._dtype), str(shapes)
 
     def run(self, module: nn.Module, rows: mx.array) -> mx.array:
         cache: Any = RecurrentCache() if self._recurrent else attention_cache()
@@ -246,26 +248,26 @@ def _arrays(module: nn.Module) -> Sequence[tuple[str, mx.array]]:
 
 def _fits_mlp(mlp: Any, dtype: mx.Dtype) -> bool:
     named = _named(mlp)
-    return _name(mlp) in MLPS and all(
-        _is_plain(named[name], dtype) for name in ("gate_proj", "up_proj", "down_proj")
+    return name_of(mlp) in MLPS and all(
+        is_plain(named[name], dtype) for name in ("gate_proj", "up_proj", "down_proj")
     )
 
 
 def _fits_attention(attention: Any, dtype: mx.Dtype) -> bool:
-    if _name(attention) not in ATTENTIONS:
+    if name_of(attention) not in ATTENTIONS:
         return False
     named = _named(attention)
-    rope = _stock(named.rope)
+    rope = stock(named.rope)
     return (
         type(rope) is nn.RoPE
         and not rope.traditional
         and rope.dims % 2 == 0
-        and all(_is_plain(named[n], dtype) for n in ("q_proj", "k_proj", "v_proj", "o_proj"))
+        and all(is_plain(named[n], dtype) for n in ("q_proj", "k_proj", "v_proj", "o_proj"))
     )
 
 
 def _fits_delta_net(net: Any, dtype: mx.Dtype) -> bool:
-    if _name(net) not in DELTA_NETS:
+    if name_of(net) not in DELTA_NETS:
         return False
     named = _named(net)
     names = ("in_proj_qkv", "in_proj_z", "in_proj_b", "in_proj_a", "out_proj")
@@ -275,5 +277,5 @@ def _fits_delta_net(net: Any, dtype: mx.Dtype) -> bool:
         and "bias" not in _conv(named)
         and named.A_log.dtype in DTYPES
         and named.dt_bias.dtype in DTYPES
-        and all(_is_plain(named[name], dtype) for name in names)
+        and all(is_plain(named[name], dtype) for name in names)
     )

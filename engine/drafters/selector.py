@@ -56,6 +56,11 @@ class CandidateSelector(nn.Module):
         candidates, follow = np.array(best).tolist()
         return walk(candidates, follow)
 
+    def best(self, logits: mx.array) -> tuple[mx.array, mx.array]:
+        """Scores and ids of each row's candidates, (K, C), in the order of `ranked`."""
+        unary, ids = ranked(logits, self._top_k)
+        return unary[:, : self._top_k], ids[:, : self._top_k]
+
     def scores(
         self, hidden: mx.array, logits: mx.array, anchor: int, sampling: Sampling
     ) -> tuple[mx.array, mx.array]:
@@ -66,8 +71,7 @@ class CandidateSelector(nn.Module):
         """
         vocab = self.predecessor_codebook.shape[0]
         logits = biased(logits.astype(mx.float32), sampling)[:, :vocab]
-        unary, ids = ranked(logits, self._top_k)
-        unary, ids = unary[:, : self._top_k], ids[:, : self._top_k]
+        unary, ids = self.best(logits)
         before = mx.concatenate([mx.full((1, self._top_k), anchor, dtype=ids.dtype), ids[:-1]])
         projected = self.hidden_projection(hidden).astype(mx.float32)
         left = self.predecessor_codebook[before].astype(mx.float32) * projected[:, None, :]

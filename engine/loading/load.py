@@ -15,6 +15,7 @@ import mlx.nn as nn
 from mlx.utils import tree_flatten, tree_map_with_path
 from mlx_lm.utils import load_model
 
+from engine.cpu import INSTRUCTION_SETS
 from engine.errors import ModelError, RequestError
 from engine.json_file import read_json
 from engine.loading.checkpoint import Checkpoint
@@ -54,8 +55,11 @@ def load(options: EngineOptions, progress: Progress) -> Loaded:
         raise RequestError(
             f"dtype must be auto, bfloat16 or float32, got {options.dtype!r}", field="dtype"
         )
-    if options.kernels not in ("auto", "off"):
-        raise RequestError(f"kernels must be auto or off, got {options.kernels!r}", field="kernels")
+    if options.kernels not in ("auto", "off", *INSTRUCTION_SETS):
+        allowed = ", ".join(("auto", "off", *INSTRUCTION_SETS))
+        raise RequestError(
+            f"kernels must be one of {allowed}, got {options.kernels!r}", field="kernels"
+        )
     _avoid_run_time_compilation()
     source = resolve(options.model)
     path = fetch(options.model, options.revision, progress)

@@ -9,4 +9,4 @@
 #include "recurrence.h"
 
 #define PILLION_KERNELS \
-  {dense, quantized, gated_delta, attention, rms_norm, rotate, convolve, swiglu, add, gate}
+  {dense, quantized, gated_delta, attention, rms_norm, rotate, convolve, swiglu, add, gate, own_convolve}

@@ -5,4 +5,4 @@
 
 const pillion::Kernels pillion::amx_kernels = {
     dense_on_tiles, quantized_on_tiles, gated_delta, attention, rms_norm, rotate, convolve,
-    swiglu,         add,                gate};
+    swiglu,         add,                gate,      own_convolve};

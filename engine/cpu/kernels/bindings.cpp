@@ -9,6 +9,8 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <map>
 
@@ -59,6 +61,13 @@ void use(const std::string& name) {
   auto at = found.find(name);
   if (at == found.end()) throw std::invalid_argument("this processor has no " + name);
   chosen = at->second;
+}
+
+std::string used() {
+  for (const auto& [name, kernels] : sets()) {
+    if (kernels == chosen) return name;
+  }
+  return "";
 }
 
 std::vector<std::string> instruction_sets() {
@@ -246,6 +255,62 @@ mx::array convolve(const mx::array& x, const mx::array& w) {
              });
 }
 
+mx::array own_convolve(const mx::array& x, const mx::array& base, const mx::array& own, int side) {
+  require(x.ndim() == 3 && x.shape(0) == 1 && base.ndim() == 3 && base.shape(2) == x.shape(2) &&
+              own.ndim() == 5 && own.shape(1) == x.shape(1) && own.shape(2) == base.shape(0) &&
+              own.shape(3) == base.shape(1) && x.shape(2) % own.shape(4) == 0 && 0 <= side &&
+              side < base.shape(0),
+          "own_convolve: x (1, T, C), base (sides, taps, C), own (1, T, sides, taps, groups)");
+  require(base.dtype() == x.dtype() && own.dtype() == x.dtype() && type_of(x) != Type::f16,
+          "own_convolve: float32 or bfloat16, all of one");
+  const int taps = base.shape(1), channels = x.shape(2), groups = own.shape(4);
+  const int sides = base.shape(0);
+  return one("PillionOwnConvolve", x.shape(), x.dtype(), {x, base, own},
+             [=, steps = x.shape(1), type = type_of(x), run = kernels().own_convolve](
+                 const Views& in, const Outputs& out) {
+               Packed rows(in[0]), bases(in[1]), owns(in[2]);
+               const long item = static_cast<long>(in[0].item), of_side = side * static_cast<long>(taps);
+               run({type, rows.data(),
+                    static_cast<const char*>(bases.data()) + item * of_side * channels,
+                    static_cast<const char*>(owns.data()) + item * of_side * groups,
+                    static_cast<long>(sides) * taps * groups, out[0], steps, taps, channels,
+                    channels / groups});
+             });
+}
+
+// The best of one row, best first, equal ones by number; a NaN is never among them.
+void best_of(const float* x, int width, int count, float* scores, int* ids) {
+  std::fill(scores, scores + count, -INFINITY);
+  std::fill(ids, ids + count, 0);
+  for (int j = 0; j < width; j++) {
+    if (!(x[j] > scores[count - 1])) continue;
+    int at = count - 1;
+    for (; at > 0 && x[j] > scores[at - 1]; at--) {
+      scores[at] = scores[at - 1];
+      ids[at] = ids[at - 1];
+    }
+    scores[at] = x[j];
+    ids[at] = j;
+  }
+}
+
+std::pair<mx::array, mx::array> best(const mx::array& x, int count) {
+  require(x.ndim() == 2 && x.dtype() == mx::float32 && count > 0 && count <= x.shape(1),
+          "best: x (M, N) in float32, at most N of each row");
+  const mx::Shape shape{x.shape(0), count};
+  auto made = operation("PillionBest", {shape, shape}, {mx::float32, mx::int32}, {x},
+                        [=, rows = x.shape(0), width = x.shape(1)](const Views& in, const Outputs& out) {
+                          Packed packed(in[0]);
+                          const auto* from = static_cast<const float*>(packed.data());
+                          for (long m = 0; m < rows; m++) {
+                            best_of(from + m * width, width, count,
+                                    reinterpret_cast<float*>(out[0]) + m * count,
+                                    reinterpret_cast<int*>(out[1]) + m * count);
+                          }
+                        });
+  return {made[0], made[1]};
+}
+
 mx::array swiglu(const mx::array& gate, const mx::array& x) {
   require(gate.shape() == x.shape() && gate.dtype() == x.dtype() && type_of(x) != Type::f16,
           "swiglu: gate and x of one shape and type");
@@ -269,6 +334,7 @@ NB_MODULE(_kernels, m) {
   m.attr("sources") = SOURCES;
   m.def("instruction_sets", &instruction_sets);
   m.def("use", &use);
+  m.def("used", &used);
   m.def("dense", &dense);
   m.def("quantized", &quantized);
   m.def("gated_delta", &gated_delta);
@@ -278,6 +344,8 @@ NB_MODULE(_kernels, m) {
         nb::arg("factor") = 1.0f, nb::arg("gate").none() = nb::none());
   m.def("rope", &rope);
   m.def("convolve", &convolve);
+  m.def("own_convolve", &own_convolve);
+  m.def("best", &best);
   m.def("swiglu", &swiglu);
   bind_layers(m);
 }

@@ -117,6 +117,32 @@ void convolve(const pillion::Convolve& a) {
 }
 
 template <class T>
+void own_convolve_rows(const pillion::OwnConvolve& a) {
+  const int groups = a.channels / a.group;
+  const T *base = static_cast<const T*>(a.base), *own = static_cast<const T*>(a.own);
+  for (int t = 0; t < a.steps; t++) {
+    const int taps = t + 1 < a.taps ? t + 1 : a.taps;
+    for (int g = 0; g < groups; g++) {
+      for_row<T>(a.group, [&](int i, int n) {
+        const long c = static_cast<long>(g) * a.group + i;
+        Vec sum = zero();
+        for (int tap = 0; tap < taps; tap++) {
+          const Vec shared = all(as_float(own[t * a.own_pitch + tap * groups + g]));
+          const Vec weight = some(base + static_cast<long>(tap) * a.channels + c, n) + shared;
+          const T* row = static_cast<const T*>(a.x) + static_cast<long>(t - tap) * a.channels;
+          sum = fma(weight, some(row + c, n), sum);
+        }
+        put_some(static_cast<T*>(a.y) + static_cast<long>(t) * a.channels + c, sum, n);
+      });
+    }
+  }
+}
+
+void own_convolve(const pillion::OwnConvolve& a) {
+  a.type == Type::f32 ? own_convolve_rows<float>(a) : own_convolve_rows<bf16>(a);
+}
+
+template <class T>
 void swiglu_row(const pillion::Swiglu& a) {
   const T *gate = static_cast<const T*>(a.gate), *x = static_cast<const T*>(a.x);
   T* y = static_cast<T*>(a.y);

@@ -86,10 +86,19 @@ struct Norm {
 
 using SharedNorm = std::shared_ptr<const Norm>;
 
-// x + down(silu(gate(norm x)) * up(norm x)).
+// The rows of x behind the norm, in `into`; x itself where there is none.
+const void* norm_rows(const SharedNorm& norm, const Kernels& run, Type type, const void* x,
+                      Room& into, int rows, int width) {
+  if (!norm) return x;
+  norm->apply(run, type, x, into.data(), rows, width);
+  return into.data();
+}
+
+// down(silu(gate(norm x)) * up(norm x)), and x added if `residual`; the norm may be null.
 struct Mlp {
   SharedNorm norm;
   Shared gate, up, down;
+  bool residual;
 
   mx::array operator()(const mx::array& x) const {
     require(x.ndim() >= 2 && x.shape(-1) == gate->depth(), "mlp: x (..., hidden)");
@@ -101,12 +110,15 @@ struct Mlp {
                  Packed x_in(in[0]);
                  Room normed(type, static_cast<long>(rows) * width), gates(type, count),
                      ups(type, count);
-                 self.norm->apply(run, type, x_in.data(), normed.data(), rows, width);
-                 self.gate->multiply(run, type, normed.data(), gates.data(), rows);
-                 self.up->multiply(run, type, normed.data(), ups.data(), rows);
+                 const void* from = norm_rows(self.norm, run, type, x_in.data(), normed, rows, width);
+                 self.gate->multiply(run, type, from, gates.data(), rows);
+                 self.up->multiply(run, type, from, ups.data(), rows);
                  run.swiglu({type, gates.data(), ups.data(), gates.data(), count});
-                 self.down->multiply(run, type, gates.data(), normed.data(), rows);
-                 run.add({type, x_in.data(), normed.data(), out[0], static_cast<long>(rows) * width});
+                 self.down->multiply(run, type, gates.data(), out[0], rows);
+                 if (self.residual) {
+                   const long all = static_cast<long>(rows) * width;
+                   run.add({type, x_in.data(), out[0], out[0], all});
+                 }
                });
   }
 };
@@ -134,11 +146,12 @@ struct Angles {
 
 // What a layer's attention needs before its cache and behind it.
 struct AttentionLayer {
-  SharedNorm norm, q_norm, k_norm;  // the last two may be null
+  SharedNorm norm, q_norm, k_norm;  // each may be null
   Shared q, k, v, o;
   int heads, key_heads, width, rotated;
   float base, rope_scale, scale;
   bool gated;  // each head's queries are followed by its gate
+  bool causal, residual;
 
   // Rotated queries (1, heads, T, width), keys and values (1, key_heads, T, width), and the gate
   // (1, T, heads * width), empty if there is none. x: (1, T, hidden).
@@ -160,7 +173,22 @@ struct AttentionLayer {
     return {made[0], made[1], made[2], made[3]};
   }
 
-  // x + o(attention), gated if there is a gate. keys, values: (1, key_heads, K, width).
+  // Keys and values alone, as above.
+  std::pair<mx::array, mx::array> keys_and_values(const mx::array& x, int offset) const {
+    require(x.ndim() == 3 && x.shape(0) == 1 && x.shape(2) == k->depth(),
+            "attention layer: x (1, T, hidden)");
+    const mx::Shape shape{1, key_heads, x.shape(1), width};
+    auto made = operation(
+        "PillionKeys", {shape, shape}, {x.dtype(), x.dtype()}, {x},
+        [self = *this, rows = x.shape(1), offset, type = type_of(x), &run = kernels()](
+            const Views& in, const Outputs& out) {
+          Packed x_in(in[0]);
+          self.project(run, type, x_in.data(), rows, offset, {nullptr, out[0], out[1], nullptr});
+        });
+    return {made[0], made[1]};
+  }
+
+  // o(attention), gated if there is a gate, and x added if `residual`. keys, values: (1, key_heads, K, width).
   mx::array after(const mx::array& x, const mx::array& queries, const mx::array& keys,
                   const mx::array& values, const mx::array& gate) const {
     const int rows = x.shape(1), seen = keys.shape(2);
@@ -168,7 +196,7 @@ struct AttentionLayer {
                 keys.shape(3) == width && queries.shape() == mx::Shape({1, heads, rows, width}) &&
                 keys.dtype() == x.dtype() && values.dtype() == x.dtype() && queries.dtype() == x.dtype(),
             "attention layer: keys and values (1, key_heads, K, width) in x's type");
-    return one("PillionAttend", x.shape(), x.dtype(), {x, queries, keys, values, gate},
+    return one("PillionAttend", {1, rows, o->width()}, x.dtype(), {x, queries, keys, values, gate},
                [self = *this, rows, seen, type = type_of(x), &run = kernels()](
                    const Views& in, const Outputs& out) {
                  self.attend(run, type, rows, seen, in, out[0]);
@@ -183,10 +211,10 @@ struct AttentionLayer {
     const long most = static_cast<long>(all_heads > key_heads ? all_heads : key_heads) * width;
     Room normed(type, static_cast<long>(rows) * hidden), projected(type, rows * most);
     const Angles& angles = Angles::of(rotated / 2, base, rope_scale, offset, rows);
-    norm->apply(run, type, x, normed.data(), rows, hidden);
+    x = norm_rows(norm, run, type, x, normed, rows, hidden);
     const auto spread = [&](const Shared& weights, const SharedNorm& head_norm, int count, int step,
                             bool rotate, char* into) {
-      weights->multiply(run, type, normed.data(), projected.data(), rows);
+      weights->multiply(run, type, x, projected.data(), rows);
       for (int t = 0; t < rows; t++) {
         const float *cosine = angles.cosines.data() + t * (rotated / 2),
                     *sine = angles.sines.data() + t * (rotated / 2);
@@ -202,8 +230,8 @@ struct AttentionLayer {
         }
       }
     };
-    spread(q, q_norm, heads, gated ? 2 : 1, true, out[0]);
-    if (gated) {
+    if (out[0] != nullptr) spread(q, q_norm, heads, gated ? 2 : 1, true, out[0]);
+    if (out[0] != nullptr && gated) {
       for (long i = 0; i < static_cast<long>(rows) * heads; i++) {
         std::memcpy(out[3] + i * static_cast<long>(head),
                     projected.data() + (2 * i + 1) * static_cast<long>(head), head);
@@ -216,7 +244,7 @@ struct AttentionLayer {
   void attend(const Kernels& run, Type type, int rows, int seen, const Views& in, char* y) const {
     const long item = type == Type::f32 ? 4 : 2, all = static_cast<long>(heads) * width;
     Packed x(in[0]), queries(in[1]), gate(in[4]);
-    Room attended(type, rows * all), projected(type, static_cast<long>(rows) * o->width());
+    Room attended(type, rows * all);
     // A cache's rows are read where they lie; anything stranger is copied first.
     std::optional<Packed> copies[2];
     const auto head_of = [&](int which, int h) -> Matrix {
@@ -230,11 +258,11 @@ struct AttentionLayer {
       const int kv = h / (heads / key_heads);
       const char* query = static_cast<const char*>(queries.data()) + static_cast<long>(h) * rows * width * item;
       run.attention({type, {query, width}, head_of(0, kv), head_of(1, kv), nullptr,
-                     attended.data() + h * width * item, all, scale, rows, seen, width, rows > 1});
+                     attended.data() + h * width * item, all, scale, rows, seen, width, causal && rows > 1});
     }
     if (gated) run.gate({type, gate.data(), attended.data(), attended.data(), rows * all});
-    o->multiply(run, type, attended.data(), projected.data(), rows);
-    run.add({type, x.data(), projected.data(), y, static_cast<long>(rows) * o->width()});
+    o->multiply(run, type, attended.data(), y, rows);
+    if (residual) run.add({type, x.data(), y, y, static_cast<long>(rows) * o->width()});
   }
 };
 
@@ -356,24 +384,29 @@ void bind_layers(nb::module_& m) {
   nb::class_<Mlp>(m, "Mlp")
       .def("__init__",
            [](Mlp* self, std::shared_ptr<Norm> norm, std::shared_ptr<Weights> gate,
-              std::shared_ptr<Weights> up, std::shared_ptr<Weights> down) {
-             new (self) Mlp{norm, gate, up, down};
-           })
+              std::shared_ptr<Weights> up, std::shared_ptr<Weights> down, bool residual) {
+             new (self) Mlp{norm, gate, up, down, residual};
+           },
+           nb::arg("norm").none(), nb::arg("gate"), nb::arg("up"), nb::arg("down"),
+           nb::arg("residual"))
       .def("__call__", &Mlp::operator());
   nb::class_<AttentionLayer>(m, "AttentionLayer")
       .def("__init__",
            [](AttentionLayer* self, std::shared_ptr<Norm> norm, std::shared_ptr<Norm> q_norm,
               std::shared_ptr<Norm> k_norm, std::shared_ptr<Weights> q, std::shared_ptr<Weights> k,
               std::shared_ptr<Weights> v, std::shared_ptr<Weights> o, int heads, int key_heads,
-              int width, int rotated, float base, float rope_scale, float scale, bool gated) {
+              int width, int rotated, float base, float rope_scale, float scale, bool gated,
+              bool causal, bool residual) {
              new (self) AttentionLayer{norm,  q_norm,    k_norm, q,       k,    v,          o,    heads,
-                                       key_heads, width, rotated, base, rope_scale, scale, gated};
+                                       key_heads, width, rotated, base, rope_scale, scale, gated,
+                                       causal, residual};
            },
-           nb::arg("norm"), nb::arg("q_norm").none(), nb::arg("k_norm").none(), nb::arg("q"),
+           nb::arg("norm").none(), nb::arg("q_norm").none(), nb::arg("k_norm").none(), nb::arg("q"),
            nb::arg("k"), nb::arg("v"), nb::arg("o"), nb::arg("heads"), nb::arg("key_heads"),
            nb::arg("width"), nb::arg("rotated"), nb::arg("base"), nb::arg("rope_scale"),
-           nb::arg("scale"), nb::arg("gated"))
+           nb::arg("scale"), nb::arg("gated"), nb::arg("causal"), nb::arg("residual"))
       .def("before", &AttentionLayer::before)
+      .def("keys_and_values", &AttentionLayer::keys_and_values)
       .def("after", &AttentionLayer::after);
   nb::class_<DeltaLayer>(m, "DeltaLayer")
       .def("__init__",

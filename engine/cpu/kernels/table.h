@@ -101,6 +101,16 @@ struct Convolve {
   bool silu;
 };
 
+// y[t, c] = sum over i of (base[i, c] + own[t, i, c / group]) * x[t - i, c]; before the first row are
+// zeros. x, base and own in `type`; own's rows are `own_pitch` elements apart.
+struct OwnConvolve {
+  Type type;
+  const void *x, *base, *own;
+  long own_pitch;
+  void* y;
+  int steps, taps, channels, group;
+};
+
 // y = silu(gate) * x.
 struct Swiglu {
   Type type;
@@ -128,6 +138,7 @@ struct Kernels {
   void (*swiglu)(const Swiglu&);
   void (*add)(const Pair&);
   void (*gate)(const Pair&);
+  void (*own_convolve)(const OwnConvolve&);
 };
 
 extern const Kernels avx2_kernels;

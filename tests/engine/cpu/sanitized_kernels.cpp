@@ -145,6 +145,7 @@ void check_elementwise(const Kernels& kernels, Type type, int width) {
   kernels.add({type, gate.data(), gate.data(), y.data(), ROWS * width});
   kernels.gate({type, gate.data(), gate.data(), y.data(), ROWS * width});
   kernels.swiglu({type, gate.data(), gate.data(), y.data(), ROWS * width});
+  kernels.own_convolve({type, gate.data(), x.data(), weight.data(), 0, y.data(), ROWS, 2, width, width});
   kernels.rotate({type, weight.data(), y.data(), angles.data(), angles.data(), width / 2 * 2, width});
 }
 

@@ -9,18 +9,21 @@ from pathlib import Path
 import mlx.core as mx
 import mlx.nn as nn
 import pytest
-from kernel_cases import KERNELS, MISSING, normal
+from kernel_cases import KERNELS, MISSING, SETS, TYPES, normal
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from tiny_models import EXACT_FAMILIES, FAMILIES, LATER, tiny
 
 import engine.cpu.install as installing
+from engine.cpu import INSTRUCTION_SETS
+from engine.cpu.function_checks import CASES, CheckedFunction
 from engine.cpu.functions import names_in
 from engine.cpu.install import fault, install, slower
 from engine.cpu.layers import FusedLayer
-from engine.cpu.modules import DenseLinear, GatedNorm
+from engine.cpu.modules import DenseLinear, GatedNorm, Kernel
 from engine.decoding.exactness import probe, same_state
+from engine.errors import RequestError
 from engine.prefix_cache.snapshot import take_snapshot
 from engine.targets.caches import arrays_of
 from engine.targets.target import Target, bind
@@ -127,6 +130,42 @@ def test_a_linear_layer_with_a_bias():
     layer = nn.Linear(24, 10)
     x = normal(3, 24)
     assert mx.allclose(DenseLinear(layer)(x), layer(x), atol=1e-5)
+
+
+def test_an_instruction_set_can_be_forced(kernels):
+    for name in SETS:
+        assert install(nn.Module(), name).startswith(name.replace("_", "-").upper())
+        assert kernels.used() == name
+    with pytest.raises(RequestError, match="kernels: sse9 cannot be used: this processor has avx2"):
+        install(nn.Module(), "sse9")
+    install(nn.Module(), "auto")
+    assert kernels.used() == max(SETS, key=INSTRUCTION_SETS.index)
+
+
+@pytest.mark.parametrize("name", sorted(CASES))
+@pytest.mark.parametrize("dtype", TYPES, ids=str)
+def test_functions_are_checked_as_modules_are(name, dtype):
+    family = "qwen3_5"
+    layers = tiny(family)[0].layers
+    parts = [part for layer in layers for _, part in layer.named_modules()]
+    stock, kernel = next(found[name] for part in parts if name in (found := names_in(part)))
+    assert fault(CheckedFunction(name, stock, kernel, dtype)) == ""
+
+    def scaled(*arguments, **options):
+        output = kernel(*arguments, **options)
+        return tuple(x * 1.1 for x in output) if isinstance(output, tuple) else output * 1.1
+
+    assert "values are off by" in fault(CheckedFunction(name, stock, scaled, dtype))
+
+
+def test_a_function_that_fails_is_not_used(monkeypatch):
+    monkeypatch.setattr(
+        installing, "fault", lambda kernel: "" if isinstance(kernel, Kernel) else "no"
+    )
+    model, config = tiny("gemma4_text")
+    said = install(bind(model, config).model, "auto")
+    assert "and for" not in said
+    assert "not for scaled_dot_product_attention mlx.core.float32: no" in said
 
 
 class Wrong(DenseLinear):
