@@ -162,8 +162,8 @@ def _definitions(
 def _around(edited: Edited, source: Source) -> ContextFile:
     lines = edited.text.replace("\r\n", "\n").replace("\r", "\n").split("\n")
     first = max(edited.line // BLOCK - 1, 0) * BLOCK
-    shown = lines[first : first + 3 * BLOCK]
-    return _file(edited.path, "\n".join(shown).rstrip("\n") + "\n", source)
+    shown = "\n".join(lines[first : first + 3 * BLOCK]).rstrip("\n") + "\n"
+    return _file(edited.path, shown.encode(errors="replace").decode(), source)
 
 
 def _file(path: str, text: str, source: Source) -> ContextFile:

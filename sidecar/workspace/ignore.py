@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import os
 import re
+import stat
 import subprocess
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -242,8 +243,11 @@ def _git(root: Path, *arguments: str) -> str:
 
 
 def _text(path: Path) -> str:
+    """What a file of patterns says; a repository may name anything as one, a pipe for example."""
     try:
-        with path.open("rb") as file:
-            return file.read(1 << 20).decode(errors="replace")
+        with os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
+            if stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+                return file.read(1 << 20).decode(errors="replace")
     except OSError:
-        return ""
+        pass
+    return ""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import hashlib
-from collections import OrderedDict
 from collections.abc import Callable, Mapping
 
 from sidecar.workspace.context import Source
@@ -36,7 +35,7 @@ class Project:
         self.root = root
         self.watcher = Watcher(root, changed, interesting=self.known)
         self.max_bytes = max_bytes
-        self._read: OrderedDict[str, tuple[Stamp, Source | None]] = OrderedDict()
+        self._read: dict[str, tuple[Stamp, Source | None]] = {}
 
     @property
     def name(self) -> str:
@@ -52,14 +51,12 @@ class Project:
 
     def source(self, path: str) -> Source | None:
         """None for what is ignored, secret, too large, no text, or of no known language."""
+        known = self._read.pop(path, None)
         if path not in self.listing or is_secret(path) or language_of(path) is None:
-            self._read.pop(path, None)
             return None
         stamp = self.root.stamp(path)
         if stamp is None:
-            self._read.pop(path, None)
             return None
-        known = self._read.get(path)
         if known is None or known[0] != stamp:
             found = self.root.read(path, self.max_bytes)
             text = text_of(found[0]) if found is not None else None
@@ -67,10 +64,10 @@ class Project:
                 found[1] if found is not None else stamp,
                 source_of(path, text) if text is not None else None,
             )
-            self._read[path] = known
-        self._read.move_to_end(path)
-        while len(self._read) > KEPT:
-            self._read.popitem(last=False)
+        # Those used last are last.
+        self._read[path] = known
+        if len(self._read) > KEPT:
+            del self._read[next(iter(self._read))]
         return known[1]
 
 
@@ -104,7 +101,7 @@ class OpenProject:
         return self._project.source(path)
 
 
-@functools.lru_cache(128)
+@functools.lru_cache(64)
 def source_of(path: str, text: str) -> Source | None:
     """None where no grammar is known."""
     language = language_of(path)

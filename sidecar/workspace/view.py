@@ -222,7 +222,10 @@ class View:
             return None
         for project in self._projects:
             relative = project.root.relative(path)
-            if relative is not None and not project.listing.ignores(relative):
+            # A name that is no text has no place in a prompt.
+            if relative is None or not relative.isprintable():
+                continue
+            if not project.listing.ignores(relative):
                 return project, relative
         return None
 

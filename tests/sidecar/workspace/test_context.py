@@ -189,3 +189,10 @@ def test_comments_are_the_languages(tmp_path):
     files = {"a.lua": 'local b = require("b")\n', "b.lua": "local x = 1\n"}
     (one,) = chosen(made(tmp_path, files), "a.lua")
     assert one.comment == "--"
+
+
+def test_a_lone_surrogate_in_a_buffer(project):
+    text = "def away(): '\ud800'\n"
+    edited = [Edited("far/away.py", text, 0)]
+    shown = texts(chosen(project, buffers={"far/away.py": text}, edited=edited))
+    assert shown["far/away.py"] == "def away(): '?'\n"

@@ -1,5 +1,6 @@
 """What stays out: git's rules as git itself applies them, our own files, and secrets."""
 
+import os
 import shutil
 import subprocess
 
@@ -155,3 +156,13 @@ def test_ordinary_names(path):
 def test_no_ignore_file_lets_a_secret_through(tmp_path):
     write(tmp_path, {".pillionignore": "!.env\n!.ssh/\n", ".env": "", ".ssh/config": "", "a": ""})
     assert listed(tmp_path) == {".pillionignore", "a"}
+
+
+def test_a_pipe_in_the_place_of_patterns_does_not_hang(tmp_path):
+    (tmp_path / ".git" / "info").mkdir(parents=True)
+    os.mkfifo(tmp_path / ".git" / "info" / "exclude")
+    (tmp_path / "pkg").mkdir()
+    os.mkfifo(tmp_path / ".gitignore")
+    write(tmp_path / "pkg", {"a.py": ""})
+    assert listed(tmp_path / "pkg") == {"a.py"}
+    assert listed(tmp_path) == {"pkg/a.py"}
