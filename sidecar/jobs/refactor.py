@@ -71,12 +71,13 @@ class RefactorRequest(Struct, frozen=True, kw_only=True):
 @dataclass(frozen=True)
 class Task:
     """One file. text: with what syntax decided done. regions: first line and the one behind the
-    last, of `text`, that the model is asked about."""
+    last, of `text`, that the model is asked about. undecided: lines that a rename may mean."""
 
     found: Found
     text: str
     regions: tuple[tuple[int, int], ...] = ()
     decided: int = 0
+    undecided: tuple[int, ...] = ()
 
     @property
     def path(self) -> str:
@@ -191,7 +192,7 @@ def _rename_plan(
             refused.append(Skipped(one.path, result.reason))
         elif result.decided or result.undecided:
             parts = _regions(result.text, one.language, result.undecided, config.region_lines)
-            tasks.append(Task(one, result.text, parts, result.decided))
+            tasks.append(Task(one, result.text, parts, result.decided, result.undecided))
     return Plan(request, tuple(tasks), tuple(sorted(refused, key=lambda one: one.path)))
 
 
@@ -237,7 +238,9 @@ class Refactor:
                     # What syntax decided is right without it.
                     if self.plan.request.rename is None:
                         raise Refused(f"lines {first + 1} to {last}: {refused.message}") from None
-                    notes.append(f"lines {first + 1} to {last} may mean it, too: {refused.message}")
+                    lines = [line + 1 for line in task.undecided if first <= line < last]
+                    named = ", ".join(map(str, lines))
+                    notes.append(f"line {named} may mean it, too: {refused.message}")
                     continue
                 replies.append(edited.finished)
                 text = edited.text

@@ -190,7 +190,7 @@ async def test_a_rename_keeps_what_is_decided_where_the_model_is_wrong(tmp_path)
         assert (result.state, result.text) == ("changed", "def fresh(): pass\n# old\n")
         assert len(result.notes) == 1
     (result,) = await Refactor(made, None, CONFIG).run()
-    assert result.notes == ("lines 1 to 2 may mean it, too: no model was asked",)
+    assert result.notes == ("line 2 may mean it, too: no model was asked",)
 
 
 def test_what_is_not_edited_is_in_the_plan(tmp_path):
