@@ -35,8 +35,8 @@ def peers(
             note(f"{name}: {why}")
         return
     note(
-        f"measuring for {settings.minutes:g} minutes at most, and up to four more where a system "
-        "hangs"
+        f"measuring takes {settings.minutes:g} minutes, what is loaded and the doors another two, "
+        "and a system that hangs up to four"
     )
 
     def write(results: Results) -> None:

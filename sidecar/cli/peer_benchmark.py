@@ -59,9 +59,8 @@ from sidecar.services import Services
 PEERS_TOKENS, PEERS_MINUTES = 48, 11.0
 MODEL, BUILTIN = "smollm2-135m", "builtin"
 SERVED_TARGET_ONLY = f"{PILLION_SERVED}, target-only"
-# By when, of the whole time, the built-in pair and the race are to be over; what is left is for
-# the first tokens, which start servers again.
-BUILTIN_BY, RACE_BY = 0.3, 0.75
+# Shares of the time. First tokens need servers that are started again.
+BUILTIN_SHARE, RACE_SHARE, FIRST_TOKEN_SHARE = 0.12, 0.6, 0.28
 # Of the twelve held-out prompts.
 HELD_OUT_STEP = 2
 # Tokens of a reply through a door, and of a repetitive one, whose rounds are of one to eight rows;
@@ -98,8 +97,8 @@ class PeerBenchmark:
         self._write = write
         self._environment = child_environment(os.environ, {}, None)
         self._began = time.monotonic()
-        self._race = self._new_race(RACE_BY)
-        self._builtin = self._new_race(BUILTIN_BY)
+        self._race = Race([], settings.max_tokens)
+        self._builtin = Race([], settings.max_tokens)
         self._contenders: list[Contender] = []
         self._builtin_contenders: list[Contender] = []
         self._absent = dict(absent)
@@ -110,9 +109,9 @@ class PeerBenchmark:
         self._verify: VerifyCost | None = None
         self._held_out = ""
 
-    def _new_race(self, share: float) -> Race:
-        deadline = self._began + 60 * self._settings.minutes * share
-        return Race(tasks=[], max_tokens=self._settings.max_tokens, deadline=deadline)
+    def _deadline(self, share: float) -> float:
+        """Of a part that begins now; what was loaded before does not count."""
+        return time.monotonic() + 60 * self._settings.minutes * share
 
     async def run(self) -> Results:
         """Measure everything. A peer that fails is left out with its reason; ours must work."""
@@ -174,6 +173,7 @@ class PeerBenchmark:
                     await self._add_piped(
                         entrants, kind, EngineOptions(model=BUILTIN, draft=draft), running
                     )
+            self._builtin.deadline = self._deadline(BUILTIN_SHARE)
             await self._builtin.run(entrants, self._settings.repeat, self._after_round)
 
     async def _held_out_tasks(self, client: EngineClient) -> list[Task]:
@@ -243,6 +243,7 @@ class PeerBenchmark:
         ]
 
     async def _raced(self) -> None:
+        self._race.deadline = self._deadline(RACE_SHARE)
         await self._race.run(self._contenders, self._settings.repeat, self._after_round)
         for contender in self._contenders:
             if peak := contender.peak_bytes():
@@ -255,7 +256,7 @@ class PeerBenchmark:
     async def _timed_first_tokens(
         self, servers: Mapping[str, tuple[Served, Start]], running: contextlib.AsyncExitStack
     ) -> None:
-        deadline = self._began + 60 * self._settings.minutes
+        deadline = self._deadline(FIRST_TOKEN_SHARE)
         for contender in self._contenders:
             # The others would only be in the way of the servers that are started again.
             if contender.name not in (*servers, SERVED_TARGET_ONLY):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -41,7 +42,7 @@ class Race:
 
     tasks: Sequence[Task]
     max_tokens: int
-    deadline: float
+    deadline: float = math.inf
     clock: Callable[[], float] = time.monotonic
     runs: Runs = field(default_factory=dict)
     lost: dict[str, str] = field(default_factory=dict)
