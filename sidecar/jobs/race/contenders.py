@@ -201,7 +201,7 @@ def measured(streamed: ChatStream, prompt_tokens: int, *, remembered: bool) -> M
     try:
         if timings:
             prefill = float(timings["prompt_ms"]) / 1e3
-            # It counts the first token, too.
+            # Without the first token, as ours.
             speed = float(timings["predicted_per_second"])
             decode = (tokens - 1) / speed if speed else decode
     except (KeyError, TypeError, ValueError) as error:
