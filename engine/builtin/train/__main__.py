@@ -16,7 +16,7 @@ from pathlib import Path
 from engine.builtin import TARGET
 
 SHIPPED = TARGET.parent
-BASE_STEPS, DOORS_STEPS, TOOLS_STEPS = 3000, 3200, 200
+BASE_STEPS, DOORS_STEPS = 3000, 3200
 # Spinning threads and returning memory to the system cost most of the time on a shared machine.
 QUIET = {
     "OMP_NUM_THREADS": "1",
@@ -33,11 +33,10 @@ QUIET = {
 def stages(work: Path, out: Path) -> list[tuple[str, list[object], Path]]:
     """Module, arguments and last product of each stage, in order."""
     wheels, data = work / "wheels", work / "data"
-    base, doors, tools = (work / f"{name}.pt" for name in ("base", "doors", "tools"))
+    base, doors = work / "base.pt", work / "doors.pt"
     drafters = work / "drafters"
     train = ["--data", data, "--compile"]
-    last = ["--stage", "tools", "--start", doors]
-    export = ["--target", tools, "--drafters", drafters, "--tokenizer", TARGET, "--out", out]
+    export = ["--target", doors, "--drafters", drafters, "--tokenizer", TARGET, "--out", out]
     pair = ["--model", out / "target", "--drafters", out / "dflash", out / "dflash2"]
     measured = ["--answers", work / "answers.json", "--out", work / "report.json"]
     return [
@@ -57,13 +56,8 @@ def stages(work: Path, out: Path) -> list[tuple[str, list[object], Path]]:
             work / "doors.done",
         ),
         (
-            "train",
-            [*train, *last, "--steps", TOOLS_STEPS, "--rate", 0.002, "--out", tools],
-            work / "tools.done",
-        ),
-        (
             "drafter",
-            ["--target", tools, "--data", data, "--compile", "--out", drafters],
+            ["--target", doors, "--data", data, "--compile", "--out", drafters],
             work / "drafters.done",
         ),
         ("export", export, work / "export.done"),

@@ -29,8 +29,6 @@ LATE_FROM = 0.5
 LONGEST_RENAMED = (160, 240, 400, 640)
 # The first stage teaches text, and a little of the rest.
 BASE = (0.62, 0.18, 0.10, 0.05, 0.05, 0.0)
-# The last, short one, at low rates: what must be copied exactly.
-TOOLS = (0.26, 0.04, 0.10, 0.0, 0.34, 0.26)
 
 
 def pack(found: Iterable[Sample], most_rows: int, end: int) -> tuple[Rows, Weights]:

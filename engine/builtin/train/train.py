@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from engine.builtin.train import model
-from engine.builtin.train.dataset import BASE, EARLY, LATE, TOOLS, Reader, Schedule
+from engine.builtin.train.dataset import BASE, EARLY, LATE, Reader, Schedule
 from engine.builtin.train.optimizer import Optimizer, share_of_rate
 
 EVERY = 50  # steps between checkpoints
@@ -23,7 +23,6 @@ SAID_EVERY = 20
 STAGES = {
     "base": ((BASE, BASE), (0.0,) * 6),
     "doors": ((EARLY, LATE), (0.58,) * 5 + (0.0,)),
-    "tools": ((TOOLS, TOOLS), (0.9,) * 6),
 }
 
 
