@@ -25,6 +25,7 @@ from sidecar.edits.hunks import Hunk, apply_hunks
 from sidecar.edits.journal import Change
 from sidecar.edits.text_file import TextFile
 from sidecar.edits.writable_root import Refused, WritableRoot
+from sidecar.workspace.ignore import is_secret
 
 _PLACE = re.compile(r"(?P<file>.+?):(?P<first>\d{1,9})(?:-(?P<last>\d{1,9}))?", re.DOTALL)
 
@@ -53,6 +54,8 @@ def command(
     path, first, last = _place(place)
     root = project_of(path)
     name = (path.parent.resolve() / path.name).relative_to(root).as_posix()
+    if is_secret(name):
+        raise RequestError(f"{name} looks like it holds secrets, which go into no prompt")
     said = as_text(read_stdin() if instruction == "-" else instruction)
     with WritableRoot(root) as workspace:
         content = _read(workspace, name, settings.edit.max_file_bytes)

@@ -17,6 +17,7 @@ from sidecar.jobs.edit import Edit, EditRequest, edit
 from sidecar.lsp.params import Params, invalid_params
 from sidecar.lsp.session import OpenRequest, Session
 from sidecar.workspace.documents import Document
+from sidecar.workspace.ignore import is_secret
 from sidecar.workspace.positions import Encoding, Range, units_of
 
 
@@ -76,6 +77,9 @@ async def edited(
 ) -> Edit:
     """The edit of lines of a document. Raises Refused where its result does not parse, or the
     document has moved on meanwhile."""
+    path = session.path_of(document.uri) if document.uri else None
+    if path is not None and is_secret(path):
+        raise Refused(f"{path} looks like it holds secrets, which go into no prompt")
     first, last = lines_of(document, place)
     services = session.services
     made = await edit(

@@ -100,6 +100,7 @@ def test_undo_leaves_what_was_changed_since(
         ("link.py", "is a symbolic link"),
         ("bad.py", "is no UTF-8 text"),
         (".git/config", "belongs to git"),
+        (".env", "looks like it holds secrets"),
     ],
 )
 def test_edit_refuses_by_name(
@@ -107,6 +108,7 @@ def test_edit_refuses_by_name(
 ) -> None:
     (project / "link.py").symlink_to("a.py")
     (project / "bad.py").write_bytes(b"\xff\xff\xff")
+    (project / ".env").write_text("KEY=1\n")
     (project / ".git" / "config").write_bytes(b"[core]\n")
     done = pillion("edit", place, "Call it this.", "--apply")
     assert done.code in (1, 2)

@@ -103,6 +103,15 @@ async def test_bad_edits_name_their_field(serve, params, field):
     assert raised.value.data["field"] == field
 
 
+async def test_a_secret_document_reaches_no_prompt(serve):
+    door = await serve(answer)
+    client = await door.client()
+    client.open("file:///w/.env", "KEY=self\n")
+    with pytest.raises(RpcFailure, match="holds secrets"):
+        await client.request("pillion/edit", {"uri": "file:///w/.env", "instruction": "x"})
+    assert door.backend.seen == []
+
+
 async def test_code_actions_are_made_when_they_are_picked(serve):
     door = await serve(answer)
     client = await door.client()
