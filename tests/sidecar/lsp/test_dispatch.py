@@ -196,7 +196,9 @@ async def test_a_client_that_is_gone_leaves_nothing_behind_in_the_engine(serve):
     client.open(URI, "x = ")
     client.inline(URI, 0, 4)
     client.request("pillion/complete", {"prefix": "y", "maxTokens": 2000})
-    await until(lambda: door.services.engine.open_requests == 2 and any(door.backend.steps.values()))
+    await until(
+        lambda: door.services.engine.open_requests == 2 and any(door.backend.steps.values())
+    )
     client.writer.transport.abort()
     await until(lambda: not door.services.engine.open_requests)
     await until(lambda: not door.connections)
