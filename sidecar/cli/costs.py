@@ -46,6 +46,9 @@ def print_costs(config: Config, *, as_json: bool) -> None:
     console.print(forward_table(curve.forward, f"{status['model']['id']}: one target forward"))
     for name, grid in curve.drafters.items():
         console.print(forward_table(grid, f"one proposal of {name}", what="drafts"))
+    for name, second in curve.reading.items():
+        read = f"{name} reads what it has missed in {1e6 * second:.0f} us a token"
+        console.print(read, highlight=False)
     for line in explained(curve, metal=sys.platform == "darwin"):
         console.print(line, highlight=False)
     if abs(status["slowdown"] - 1) > 0.05:

@@ -47,6 +47,7 @@ COSTS = CostCurve(
         seconds=((0.04, 0.042, 0.046, 0.051, 0.06, 0.09, 0.1),) * 2,
     ),
     drafters={"dflash": Grid(contexts=(64, 1024), counts=(1, 2), seconds=((0.005, 0.006),) * 2)},
+    reading={"dflash": 25e-6},
 )
 
 

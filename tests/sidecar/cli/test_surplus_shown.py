@@ -85,7 +85,7 @@ def test_steps_are_explained() -> None:
 def test_doctor_shows_the_running_daemons_costs(pillion: Pillion, daemon: Address) -> None:
     done = pillion("doctor", "--costs")
     assert done.code == 0
-    for said in ("90.00 ms", "2.25", "one proposal of dflash", "step at 6 rows"):
+    for said in ("90.00 ms", "2.25", "one proposal of dflash", "25 us a token", "step at 6"):
         assert said in done.out
     plain = pillion("doctor", "--costs", "--json").json["costs"]
     assert msgspec.convert(plain, CostCurve) == COSTS
