@@ -45,6 +45,7 @@ class DiskIndex:
         return iter(self._stored.values())
 
     def add(self, stored: Stored) -> None:
+        """Know of a record, in place of one with the same name."""
         self.discard(stored.name)
         self._stored[stored.name] = stored
         self.nbytes += stored.size

@@ -11,7 +11,7 @@ import msgspec
 import typer
 
 from engine import known_drafters
-from sidecar.cli.bench_cache import BRANCHINGS, CACHE_CONTEXT, CacheSettings, cache
+from sidecar.cli.bench_cache import BRANCHINGS, CacheSettings, cache
 from sidecar.cli.bench_decode import Settings, decode
 from sidecar.cli.bench_edit import (
     EDIT_MINUTES,
@@ -44,7 +44,8 @@ class What(enum.StrEnum):
     peers: Pillion, its doors and other implementations, which are installed, side by side.
     edit: edits of held-out functions: target-only, each drafter, the portfolio, mlx_lm; and
     llama.cpp on a model that it can run.
-    cache: what need not be computed again: recorded agents, keystrokes, restarts, branchings."""
+    cache: recorded agents' requests with the cache, without it, after a restart and by mlx_lm's
+    server; a line typed key by key; random branchings and cancels, compared with no cache."""
 
     DECODE = "decode"
     PARITY = "parity"
@@ -180,28 +181,19 @@ def command(
     edit: one edit with a known right answer in each of 40 held-out files (rename, add a parameter,
     wrap calls, change quotes), on the built-in pair; four of them on SmolLM2 with llama.cpp, which
     drafts by its own n-gram lookup. --no-peers leaves others out.
-
-    cache: each agent's recorded requests in order, with the cache, without it, and after a restart,
-    beside mlx_lm's server; a line typed key by key beside six other files; random branchings,
-    cancels and clearings, compared with an engine that has no cache.
     """
     for path in (json, picture, record, report):
         check_writable(path)
     if what is What.PEERS:
+        limit = minutes or PEERS_MINUTES
         racing = peers_settings(
-            peer,
-            task,
-            repeat=repeat or REPEAT,
-            max_tokens=max_tokens,
-            minutes=minutes or PEERS_MINUTES,
+            peer, task, repeat=repeat or REPEAT, max_tokens=max_tokens, minutes=limit
         )
         race(racing, json=json, report=report, only_install=install)
         return
     if what is What.PARITY:
         parity(rounds, json)
         return
-    if what is What.CACHE:
-        context = context or CACHE_CONTEXT
     flags = {
         "engine.model": model,
         "engine.draft_bits": draft_bits,
@@ -210,20 +202,14 @@ def command(
     }
     options = load_config(flags).engine
     if what is What.CACHE:
-        measuring = CacheSettings(
-            traces=traces,
-            agents=tuple(agent or AGENTS),
-            branchings=branchings,
-            peers=peers,
-            json=json,
-        )
+        measuring = CacheSettings(traces, tuple(agent or AGENTS), branchings, peers, json)
         asyncio.run(cache(options, measuring))
         return
     # One at a time, so that each is checked as the configured one is.
     each = [load_config({**flags, "engine.draft": name}) for name in draft or ()]
     asked = [config.engine.draft for config in each] or [options.draft]
+    chosen = msgspec.structs.replace(options, draft=asked[0])
     if what is What.SURPLUS:
-        options = msgspec.structs.replace(options, draft=asked[0])
         settings = SurplusSettings(
             simulated_only=simulated,
             repeat=repeat or SURPLUS_REPEAT,
@@ -233,7 +219,7 @@ def command(
             record=record,
             json=json,
         )
-        asyncio.run(surplus(options, settings))
+        asyncio.run(surplus(chosen, settings))
         return
     if what is What.EDIT:
         editing = EditSettings(
@@ -244,8 +230,7 @@ def command(
             peers=peers,
             json=json,
         )
-        options = best_options(msgspec.structs.replace(options, draft=asked[0]))
-        asyncio.run(EditBenchmark(options, editing).run())
+        asyncio.run(EditBenchmark(best_options(chosen), editing).run())
         return
     drafts = known_drafters(options.model) if asked == ["auto"] else tuple(asked)
     decoding = Settings(

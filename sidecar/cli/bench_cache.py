@@ -47,21 +47,22 @@ NO_CACHE = CacheOptions(memory=0)
 _PEER_SECONDS = 900.0
 
 
-class CacheSettings(Struct, frozen=True, kw_only=True):
+class CacheSettings(Struct, frozen=True):
     """What to measure. traces: folder with the agents' recorded requests; None leaves them out.
     agents: which of them. branchings, keys: how many."""
 
     traces: Path | None = None
     agents: tuple[str, ...] = AGENTS
     branchings: int = BRANCHINGS
-    keys: int = 60
     peers: bool = True
     json: Path | None = None
+    keys: int = 60
 
 
 async def cache(options: EngineOptions, settings: CacheSettings) -> None:
     """Measure, print and write."""
-    options = msgspec.structs.replace(options, audit=False)
+    context = options.context or (CACHE_CONTEXT if options.model == "builtin" else None)
+    options = msgspec.structs.replace(options, audit=False, context=context)
     found: dict[str, Any] = {}
     rows: list[Turn] = []
     with tempfile.TemporaryDirectory(prefix="pillion-cache-") as folder:
