@@ -17,7 +17,7 @@ INSTALLED_CLIENTS := $(VENV)/.installed-clients
 INSTALLED_TRAIN := $(VENV)/.installed-train
 
 .DEFAULT_GOAL := help
-.PHONY: help venv serve test test-all test-clients test-metal lint check bench builtin-model builtin-check clean
+.PHONY: help venv serve test test-all test-clients test-sanitized test-metal lint check bench builtin-model builtin-check clean
 
 help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -35,6 +35,9 @@ test-all: $(INSTALLED_DEV) ## the default and the slow tests (these may download
 
 test-clients: $(INSTALLED_CLIENTS) ## the tests that drive real clients: Neovim, the OpenAI SDK
 	$(PYTEST) -m clients
+
+test-sanitized: $(INSTALLED_DEV) ## the CPU kernels under the sanitizers, and on Arm in an emulator
+	$(PYTEST) -m slow tests/engine/cpu/test_sanitized.py
 
 test-metal: $(INSTALLED_DEV) ## what is ours on Metal; elsewhere, that its absence is reported
 	$(PYTEST) tests/metal

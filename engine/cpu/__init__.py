@@ -1,4 +1,4 @@
-"""Kernels for Linux on x86-64: an MLX extension with what decode, verify and prefill use.
+"""Kernels for Linux on x86-64 and Arm: an MLX extension with what decode, verify and prefill use.
 
 Stock MLX on a CPU computes one row after the other and most of a layer as many small operations.
 Here a forward of several rows reads the weights once, and every row has the bits it would have
@@ -17,7 +17,7 @@ from typing import Any
 from engine.cpu.build import MODULE, BuildError, compiler, fingerprint
 
 # From the slowest to the fastest. Their bits differ, so a process uses one.
-INSTRUCTION_SETS = ("avx2", "avx512", "avx512_bf16", "amx")
+INSTRUCTION_SETS = ("neon", "avx2", "avx512", "avx512_bf16", "amx")
 
 
 class Unavailable(Exception):
@@ -55,7 +55,7 @@ def extension() -> Any:
         raise Unavailable("this processor has no AVX2")
     try:
         # The two share `mlx.core.array` only where both are built with one version of nanobind.
-        module.use("avx2")
+        module.use(module.instruction_sets()[0])
         module.swiglu(mx.zeros(1), mx.zeros(1))
     except TypeError as error:
         raise Unavailable(f"they were built for another mlx: {error}") from error

@@ -22,13 +22,20 @@ MODULE = Path(__file__).parent / f"_kernels{sysconfig.get_config_var('EXT_SUFFIX
 # What the extension is compiled with, besides a compiler.
 REQUIREMENTS = ["mlx[cpu]>=0.32.4", "nanobind>=3.1,<3.2"]
 
+# If the compiler contracted products and sums as it likes, a row's bits would depend on its tile.
+EXACT = ["-O3", "-ffp-contract=off"]
 AVX2 = ["-mavx2", "-mfma", "-mf16c"]
 AVX512 = [*AVX2, "-mavx512f", "-mavx512bw", "-mavx512vl", "-mavx512dq"]
-INSTRUCTION_SETS = {
-    "avx2": AVX2,
-    "avx512": AVX512,
-    "avx512_bf16": [*AVX512, "-mavx512bf16"],
-    "amx": [*AVX512, "-mavx512bf16", "-mamx-tile", "-mamx-bf16"],
+AVX512_BF16 = [*AVX512, "-mavx512bf16"]
+# By the machine's name, and then the file that is compiled.
+INSTRUCTION_SETS: dict[str, dict[str, list[str]]] = {
+    "x86_64": {
+        "avx2": AVX2,
+        "avx512": AVX512,
+        "avx512_bf16": AVX512_BF16,
+        "amx": [*AVX512_BF16, "-mamx-tile", "-mamx-bf16"],
+    },
+    "aarch64": {"neon": []},
 }
 
 
@@ -39,8 +46,10 @@ class BuildError(Exception):
 def compiler() -> str:
     """The C++ compiler to use. Raises BuildError where the kernels cannot be built."""
     machine = platform.machine()
-    if sys.platform != "linux" or machine not in ("x86_64", "AMD64"):
-        raise BuildError(f"the kernels are for Linux on x86-64, this is {sys.platform} {machine}")
+    if sys.platform != "linux" or machine not in INSTRUCTION_SETS:
+        raise BuildError(
+            f"the kernels are for Linux on x86-64 or 64-bit Arm, this is {sys.platform} {machine}"
+        )
     named = os.environ.get("CXX")
     found = shutil.which(named) if named else shutil.which("g++") or shutil.which("clang++")
     if found is None:
@@ -81,7 +90,10 @@ def build(into: Path = MODULE, *, flags: tuple[str, ...] = ()) -> Path:
             nanobind / "src/nb_combined.cpp": binding,
             SOURCES / "bindings.cpp": [*binding, f'-DSOURCES="{fingerprint()}"'],
             SOURCES / "layers.cpp": binding,
-        } | {SOURCES / f"{name}.cpp": ["-O3", *own] for name, own in INSTRUCTION_SETS.items()}
+        } | {
+            SOURCES / f"{name}.cpp": [*EXACT, *own]
+            for name, own in INSTRUCTION_SETS[platform.machine()].items()
+        }
         objects = {source: Path(folder) / f"{source.stem}.o" for source in compiled}
 
         def compile_one(source: Path) -> None:

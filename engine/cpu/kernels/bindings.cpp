@@ -1,13 +1,15 @@
 // MLX operations over the kernels: lazy, on MLX's own CPU stream, one thread.
 
-#include <cpuid.h>
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/pair.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
+#ifdef __x86_64__
+#include <cpuid.h>
 #include <sys/syscall.h>
 #include <unistd.h>
+#endif
 
 #include <algorithm>
 #include <cmath>
@@ -22,6 +24,7 @@ using namespace pillion;
 
 namespace {
 
+#ifdef __x86_64__
 // Whether the processor has AMX for bfloat16, and Linux lets this process use it: the tiles are
 // state to save, for which a process asks first (Documentation/arch/x86/xstate.rst).
 bool tiles_allowed() {
@@ -53,6 +56,11 @@ std::map<std::string, const Kernels*> sets() {
   }
   return found;
 }
+#else
+std::map<std::string, const Kernels*> sets() {
+  return {{"neon", &pillion::neon_kernels}};
+}
+#endif
 
 const Kernels* chosen = nullptr;
 

@@ -14,7 +14,7 @@ using pillion::Type;
 
 // Weights that a pass over all rows of x should find in the second-level cache.
 constexpr long BLOCK_BYTES = 256 << 10;
-constexpr int TILE_ROWS = 8;
+constexpr int TILE_ROWS = W < 8 ? W : 8;
 // With so few rows, the weights come from memory and the next tile's are asked for early.
 constexpr int PREFETCHED_ROWS = 4;
 
@@ -64,7 +64,7 @@ struct DenseBlock {
       for (int r = 0; r < R; r++) {
         weights[r] = S::of(ws + r * w_pitch + k);
         if constexpr (M <= PREFETCHED_ROWS) {
-          _mm_prefetch(reinterpret_cast<const char*>(ws + (r + R) * w_pitch + k), _MM_HINT_T0);
+          __builtin_prefetch(ws + (r + R) * w_pitch + k);
         }
       }
       for (int m = 0; m < M; m++) {
@@ -123,7 +123,7 @@ struct QuantizedBlock {
         const std::uint32_t* at = w + row * words + k / PER_WORD;
         packed[r] = load_words(at, left < W ? left : W);
         if constexpr (M <= PREFETCHED_ROWS) {
-          _mm_prefetch(reinterpret_cast<const char*>(at + R * words), _MM_HINT_T0);
+          __builtin_prefetch(at + R * words);
         }
         scale[r] = spread(scales + row * x.groups + k / group, scale_count, in_block);
       }
@@ -206,6 +206,14 @@ void strip(const Block& block, int m0, int from, int to) {
   for (int n = from; n < to; n += R) block.template tile<M, R>(m0, n + R <= to ? n : to - R);
 }
 
+// The rows behind the last whole tile, at most M of them.
+template <int M, class Block>
+void rest(const Block& block, int m0, int from, int to, int rows) {
+  if constexpr (M > 0) {
+    rows == M ? strip<M>(block, m0, from, to) : rest<M - 1>(block, m0, from, to, rows);
+  }
+}
+
 template <class Block>
 void multiply(const Block& block, int rows, int width, long row_bytes) {
   long fitting = BLOCK_BYTES / (row_bytes > 0 ? row_bytes : 1) / W * W;
@@ -214,16 +222,7 @@ void multiply(const Block& block, int rows, int width, long row_bytes) {
     const int to = from + step < width ? from + step : width;
     int m = 0;
     for (; m + TILE_ROWS <= rows; m += TILE_ROWS) strip<TILE_ROWS>(block, m, from, to);
-    switch (rows - m) {
-      case 1: strip<1>(block, m, from, to); break;
-      case 2: strip<2>(block, m, from, to); break;
-      case 3: strip<3>(block, m, from, to); break;
-      case 4: strip<4>(block, m, from, to); break;
-      case 5: strip<5>(block, m, from, to); break;
-      case 6: strip<6>(block, m, from, to); break;
-      case 7: strip<7>(block, m, from, to); break;
-      default: break;
-    }
+    rest<TILE_ROWS - 1>(block, m, from, to, rows - m);
   }
 }
 

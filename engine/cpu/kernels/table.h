@@ -145,5 +145,6 @@ extern const Kernels avx2_kernels;
 extern const Kernels avx512_kernels;
 extern const Kernels avx512_bf16_kernels;
 extern const Kernels amx_kernels;
+extern const Kernels neon_kernels;
 
 }  // namespace pillion

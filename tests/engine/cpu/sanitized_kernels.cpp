@@ -1,9 +1,12 @@
 // Every kernel on buffers of exactly its size, for the sanitizers: a read or write past a row's end
 // or a shift too far ends the program. Also checks that rows keep their bits. Prints what it ran.
 
+#ifdef __x86_64__
 #include <sys/syscall.h>
 #include <unistd.h>
+#endif
 
+#include <cmath>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -15,6 +18,12 @@
 using namespace pillion;
 
 namespace {
+
+#ifdef __x86_64__
+using Half = _Float16;
+#else
+using Half = __fp16;
+#endif
 
 std::mt19937 numbers(7);
 
@@ -35,7 +44,7 @@ std::vector<char> as(Type type, const std::vector<float>& from) {
     } else if (type == Type::bf16) {
       std::memcpy(made.data() + i * 2, reinterpret_cast<const char*>(&from[i]) + 2, 2);
     } else {
-      const _Float16 half = static_cast<_Float16>(from[i]);
+      const Half half = static_cast<Half>(from[i]);
       std::memcpy(made.data() + i * 2, &half, 2);
     }
   }
@@ -48,6 +57,16 @@ void same(const std::vector<char>& some, const std::vector<char>& all, const cha
   std::exit(1);
 }
 
+float widened(Type type, const std::vector<char>& from, long i) {
+  float value = 0;
+  if (type == Type::f32) {
+    std::memcpy(&value, from.data() + i * 4, 4);
+  } else {
+    std::memcpy(reinterpret_cast<char*>(&value) + 2, from.data() + i * 2, 2);
+  }
+  return value;
+}
+
 void check_dense(const Kernels& kernels, Type type, int depth, int width) {
   constexpr int ROWS = 21;
   const std::size_t item = type == Type::f32 ? 4 : 2;
@@ -55,6 +74,21 @@ void check_dense(const Kernels& kernels, Type type, int depth, int width) {
   auto w = as(type, floats(static_cast<long>(width) * depth));
   std::vector<char> all(ROWS * static_cast<std::size_t>(width) * item);
   kernels.dense({type, {x.data(), depth}, {w.data(), depth}, all.data(), ROWS, depth, width});
+  for (long m = 0; m < ROWS; m++) {
+    for (long n = 0; n < width; n++) {
+      double sum = 0, size = 1e-6;
+      for (long k = 0; k < depth; k++) {
+        const double term = widened(type, x, m * depth + k) * double(widened(type, w, n * depth + k));
+        sum += term;
+        size += std::abs(term);
+      }
+      const double bound = size * (type == Type::f32 ? 1e-6 : 8e-3);
+      if (!(std::abs(widened(type, all, m * width + n) - sum) < bound)) {
+        std::puts("dense: a value is off");
+        std::exit(1);
+      }
+    }
+  }
   for (int rows = 1; rows < ROWS; rows++) {
     std::vector<char> few(x.begin(), x.begin() + static_cast<long>(item) * rows * depth);
     std::vector<char> some(static_cast<std::size_t>(rows) * static_cast<std::size_t>(width) * item);
@@ -174,6 +208,7 @@ void check(const Kernels& kernels) {
 }  // namespace
 
 int main() {
+#ifdef __x86_64__
   check(avx2_kernels);
   std::puts("avx2");
   if (__builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl") &&
@@ -190,4 +225,8 @@ int main() {
     check(amx_kernels);
     std::puts("amx");
   }
+#else
+  check(neon_kernels);
+  std::puts("neon");
+#endif
 }

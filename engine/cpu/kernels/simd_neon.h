@@ -1,0 +1,146 @@
+// Four floats, for 64-bit Arm; see simd_avx512.h, which has the same functions.
+
+#pragma once
+
+#include <arm_neon.h>
+
+#include "table.h"
+
+namespace {
+
+using pillion::bf16;
+using pillion::f16;
+
+using Vec = float32x4_t;
+using Ints = int32x4_t;
+constexpr int W = 4;
+
+inline Vec zero() {
+  return vdupq_n_f32(0.0f);
+}
+inline Vec all(float x) {
+  return vdupq_n_f32(x);
+}
+inline Vec fma(Vec a, Vec b, Vec c) {
+  return vfmaq_f32(c, a, b);
+}
+inline Vec minimum(Vec bound, Vec x) {
+  return vminq_f32(bound, x);
+}
+inline Vec maximum(Vec bound, Vec x) {
+  return vmaxq_f32(bound, x);
+}
+inline Vec unless_below(float bound, Vec x, Vec value) {
+  const uint32x4_t below = vcltq_f32(x, vdupq_n_f32(bound));
+  return vreinterpretq_f32_u32(vbicq_u32(vreinterpretq_u32_f32(value), below));
+}
+inline Vec nearest(Vec x) {
+  return vrndnq_f32(x);
+}
+inline Ints to_ints(Vec x) {
+  return vcvtnq_s32_f32(x);
+}
+inline Vec to_floats(Ints x) {
+  return vcvtq_f32_s32(x);
+}
+inline Vec bits_as_floats(Ints x) {
+  return vreinterpretq_f32_s32(x);
+}
+template <int BITS>
+inline Ints shifted_left(Ints x) {
+  return vshlq_n_s32(x, BITS);
+}
+inline Ints plus(Ints a, Ints b) {
+  return vaddq_s32(a, b);
+}
+inline Ints all_ints(int x) {
+  return vdupq_n_s32(x);
+}
+
+inline Vec widened(uint16x4_t x, bf16) {
+  return vreinterpretq_f32_u32(vshll_n_u16(x, 16));
+}
+inline Vec widened(uint16x4_t x, f16) {
+  return vcvt_f32_f16(vreinterpret_f16_u16(x));
+}
+
+inline Vec load(const float* p) {
+  return vld1q_f32(p);
+}
+inline Vec load(const float* p, int n) {
+  float some[W] = {};
+  for (int i = 0; i < n; i++) some[i] = p[i];
+  return vld1q_f32(some);
+}
+template <class T>
+inline Vec load(const T* p) {
+  return widened(vld1_u16(&p->bits), T{});
+}
+template <class T>
+inline Vec load(const T* p, int n) {
+  std::uint16_t some[W] = {};
+  for (int i = 0; i < n; i++) some[i] = p[i].bits;
+  return widened(vld1_u16(some), T{});
+}
+inline Ints load_words(const std::uint32_t* p, int n) {
+  std::uint32_t some[W] = {};
+  for (int i = 0; i < n; i++) some[i] = p[i];
+  return vreinterpretq_s32_u32(vld1q_u32(n == W ? p : some));
+}
+
+inline uint16x4_t narrowed(Vec x) {
+  const uint32x4_t bits = vreinterpretq_u32_f32(x);
+  const uint32x4_t odd = vandq_u32(vshrq_n_u32(bits, 16), vdupq_n_u32(1));
+  const uint32x4_t rounded = vaddq_u32(bits, vaddq_u32(odd, vdupq_n_u32(0x7fff)));
+  const uint32x4_t quiet = vorrq_u32(bits, vdupq_n_u32(0x400000));
+  return vshrn_n_u32(vbslq_u32(vceqq_f32(x, x), rounded, quiet), 16);
+}
+inline void store(float* p, Vec x) {
+  vst1q_f32(p, x);
+}
+inline void store(float* p, Vec x, int n) {
+  float some[W];
+  vst1q_f32(some, x);
+  for (int i = 0; i < n; i++) p[i] = some[i];
+}
+inline void store(bf16* p, Vec x) {
+  vst1_u16(&p->bits, narrowed(x));
+}
+inline void store(bf16* p, Vec x, int n) {
+  std::uint16_t some[W];
+  vst1_u16(some, narrowed(x));
+  for (int i = 0; i < n; i++) p[i].bits = some[i];
+}
+
+inline Vec sums(const Vec* v) {
+  return vpaddq_f32(vpaddq_f32(v[0], v[1]), vpaddq_f32(v[2], v[3]));
+}
+
+template <int BITS>
+inline Vec unpacked(Ints words, int i) {
+  const uint32x4_t low = vshlq_u32(vreinterpretq_u32_s32(words), vdupq_n_s32(-BITS * i));
+  return vcvtq_f32_u32(vandq_u32(low, vdupq_n_u32((1u << BITS) - 1)));
+}
+
+// A block of so few lanes is never longer than a group.
+template <class T>
+inline Vec spread(const T* p, int, int) {
+  return vdupq_laneq_f32(load(p, 1), 0);
+}
+
+template <class T>
+struct Step {
+  static constexpr int count = W;
+  Vec value;
+  static Step of(const T* p) {
+    return {load(p)};
+  }
+  static Step of(const T* p, int n) {
+    return {load(p, n)};
+  }
+  static Vec add(Vec sum, const Step& a, const Step& b) {
+    return fma(a.value, b.value, sum);
+  }
+};
+
+}  // namespace
