@@ -9,7 +9,7 @@ import tempfile
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 from msgspec import Struct
@@ -30,13 +30,13 @@ from sidecar.cli.in_process import started
 from sidecar.cli.terminal import note
 from sidecar.config import Config
 from sidecar.daemon import Daemon
-from sidecar.jobs.held_out_code import held_out_code
+from sidecar.jobs.held_out_code import HeldOut, held_out_code
 from sidecar.jobs.peers import MLX_LM as BASELINE
 from sidecar.jobs.peers import NAMES, OFFICIAL_DFLASH, Peer
 from sidecar.jobs.race.contenders import PILLION_SERVED, Contender, InProcess, Piped, Served
 from sidecar.jobs.race.doors import DoorOverhead, door_overheads
 from sidecar.jobs.race.environments import Installed
-from sidecar.jobs.race.first_token import FirstToken, Start, first_token
+from sidecar.jobs.race.first_token import PAUSE_SECONDS, FirstToken, Start, first_token
 from sidecar.jobs.race.race import NO_TIME, Race
 from sidecar.jobs.race.results import (
     PILLION_DFLASH,
@@ -79,6 +79,42 @@ class PeersSettings(Struct, frozen=True, kw_only=True):
     minutes: float = PEERS_MINUTES
 
 
+async def serve_pillion(folder: Path) -> Served:
+    """`pillion serve` as a user runs it, but for the folders, the port and idle work; what it
+    keeps, it keeps in `folder`."""
+    port = free_port()
+    flags = {
+        "daemon.runtime_dir": folder / "run",
+        "daemon.state_dir": folder / "state",
+        "cache.dir": folder / "cache",
+        "http.port": port,
+        "engine.model": MODEL,
+        "engine.audit": False,
+    }
+    await asyncio.to_thread(folder.mkdir, 0o700, exist_ok=True)
+    server = await asyncio.to_thread(
+        ServerProcess.start,
+        PILLION_SERVED,
+        SERVE,
+        port=port,
+        environment=child_environment(os.environ, flags, None),
+    )
+    return Served(name=PILLION_SERVED, server=server, model="default", serial=SERVED_TARGET_ONLY)
+
+
+class Ours(NamedTuple):
+    """Where Pillion's own systems come from. serve: a daemon that keeps its state in a folder.
+    pause: see `first_token`."""
+
+    engine: Callable[[EngineOptions, CacheOptions], EngineClient] = engine_client
+    serve: Callable[[Path], Awaitable[Served]] = serve_pillion
+    held_out: Callable[[], HeldOut] = held_out_code
+    pause: float = PAUSE_SECONDS
+
+
+REAL = Ours()
+
+
 class PeerBenchmark:
     """installed: the peers that have an environment of their own. absent: why others have none.
     write: called with what is known after every step."""
@@ -90,7 +126,9 @@ class PeerBenchmark:
         installed: Mapping[str, Installed],
         absent: Mapping[str, str],
         write: Callable[[Results], None],
+        ours: Ours = REAL,
     ) -> None:
+        self._ours = ours
         self._settings = settings
         self._weights = weights
         self._installed = installed
@@ -118,7 +156,7 @@ class PeerBenchmark:
         with tempfile.TemporaryDirectory(prefix="pln-") as name:
             folder = Path(name)
             config = private_config(folder / "doors")
-            engine = engine_client(config.engine, config.cache)
+            engine = self._ours.engine(config.engine, config.cache)
             async with daemon_beside(config, engine) as (client, address):
                 self._kernels[MODEL] = client.status().kernels
                 self._race.tasks = await tasks(client, self._settings.regimes)
@@ -156,7 +194,7 @@ class PeerBenchmark:
 
     async def _raced_builtin(self) -> None:
         options = EngineOptions(model=BUILTIN, audit=False)
-        client = engine_client(options, CacheOptions(memory=0))
+        client = self._ours.engine(options, CacheOptions(memory=0))
         async with contextlib.AsyncExitStack() as running:
             await running.enter_async_context(started(client, BUILTIN))
             self._kernels[BUILTIN] = client.status().kernels
@@ -177,7 +215,7 @@ class PeerBenchmark:
             await self._builtin.run(entrants, self._settings.repeat, self._after_round)
 
     async def _held_out_tasks(self, client: EngineClient) -> list[Task]:
-        held_out = await asyncio.to_thread(held_out_code)
+        held_out = await asyncio.to_thread(self._ours.held_out)
         self._held_out = held_out.source
         return [
             Task(
@@ -227,7 +265,7 @@ class PeerBenchmark:
                 servers[name] = served, start
             if name == PILLION_SERVED:
                 status = msgspec.json.decode(await asyncio.to_thread(served.server.get, "/health"))
-                self._kernels[name] = status["kernels"]
+                self._kernels[name] = status.get("kernels", "")
                 self._contenders += _both_ways(served)
             else:
                 self._contenders.append(served)
@@ -238,7 +276,7 @@ class PeerBenchmark:
             return lambda: peer.start(self._installed[peer.peer], self._weights, self._environment)
 
         return [
-            (PILLION_SERVED, lambda: _served(folder)),
+            (PILLION_SERVED, lambda: self._ours.serve(folder)),
             *((peer.name, of(peer)) for peer in SERVED_PEERS if peer.peer in self._installed),
         ]
 
@@ -270,7 +308,8 @@ class PeerBenchmark:
             try:
                 if time.monotonic() > deadline:
                     raise EngineError(NO_TIME)
-                found, server = await first_token(server, start, len(self._first_tokens))
+                number, pause = len(self._first_tokens), self._ours.pause
+                found, server = await first_token(server, start, number, pause)
                 self._first_tokens.append(found)
             except PillionError as error:
                 self._absent[what] = error.message
@@ -355,26 +394,3 @@ async def daemon_beside(
     finally:
         services.shutdown()
         await running
-
-
-async def _served(folder: Path) -> Served:
-    """`pillion serve` as a user runs it, but for the folders, the port and idle work; what it
-    keeps, it keeps in `folder`."""
-    port = free_port()
-    flags = {
-        "daemon.runtime_dir": folder / "run",
-        "daemon.state_dir": folder / "state",
-        "cache.dir": folder / "cache",
-        "http.port": port,
-        "engine.model": MODEL,
-        "engine.audit": False,
-    }
-    await asyncio.to_thread(folder.mkdir, 0o700, exist_ok=True)
-    server = await asyncio.to_thread(
-        ServerProcess.start,
-        PILLION_SERVED,
-        SERVE,
-        port=port,
-        environment=child_environment(os.environ, flags, None),
-    )
-    return Served(name=PILLION_SERVED, server=server, model="default", serial=SERVED_TARGET_ONLY)
