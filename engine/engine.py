@@ -217,7 +217,7 @@ class Engine:
         chunk = options.prefill_chunk or measured_chunk(target, info.vocab_size)
         drafter = drafter_folder(options.draft, options.model) if pair.model is not None else None
         folders = [Path(info.path), *([drafter] if drafter is not None else [])]
-        facts = computed_by(options, pair.name, kernels, chunk)
+        facts = computed_by(options, pair.name, kernels, 0 if exactness.prefill else chunk)
         self._loop = DecodingLoop(
             target,
             loaded.codec,

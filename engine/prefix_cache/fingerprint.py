@@ -46,8 +46,11 @@ def fingerprint(folders: Sequence[Path], facts: Sequence[str], cache: Path) -> s
 
 
 def computed_by(options: EngineOptions, drafter: str, kernels: str, chunk: int) -> list[str]:
-    """What besides the files decides about bits: versions, number formats, kernels, the chunks
-    that prompts are cut into where that matters."""
+    """What besides the files decides about bits: versions, number formats, kernels.
+
+    chunk: tokens that prompts are cut into; 0 where that makes no difference, because it is
+    measured anew at every start.
+    """
     import mlx.core as mx
 
     return [
