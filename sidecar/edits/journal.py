@@ -214,8 +214,8 @@ class Journal:
                     data = os.pread(contents, file.before_bytes, file.offset)
                     if forward:
                         data = os.pread(contents, file.after_bytes, file.offset + file.before_bytes)
-                    partial = f".pillion-{plan.id}-{number}"
-                    outcome = Outcome(file.path, self._put(file, data, partial, forward=forward))
+                    reason = self._put(file, data, _partial(plan, number), forward=forward)
+                    outcome = Outcome(file.path, reason)
                     outcomes.append(outcome)
                     self._step(outcome)
             self._root.flush(outcome.path for outcome in outcomes if not outcome.reason)
@@ -273,7 +273,12 @@ class Journal:
         return [path for path in self.folder.iterdir() if path.name[0] != "." and path.is_dir()]
 
     def _tidy(self) -> None:
-        """Forget what is too old, and what a process that was killed had not finished recording."""
+        """Forget what is too old, and what a process that was killed had not finished: recording,
+        or a file."""
+        for entry in self.entries():
+            if entry.progress.state in ("applying", "undoing"):
+                for number, file in enumerate(entry.plan.files):
+                    self._root.remove_partial(file.path, _partial(entry.plan, number))
         old = sorted(self._ids())[: -self._kept + 1 or None] if self._kept > 1 else self._ids()
         unfinished = [path for path in self.folder.glob(".2*") if path.is_dir()]
         for path in (*old, *unfinished):
@@ -311,6 +316,11 @@ class Journal:
         finally:
             os.close(lock)
         return False
+
+
+def _partial(plan: Plan, number: int) -> str:
+    """The name that a file has beside the one whose place it is about to take."""
+    return f".pillion-{plan.id}-{number}"
 
 
 def _write(path: Path, parts: Iterable[bytes]) -> None:

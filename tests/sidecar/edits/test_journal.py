@@ -151,6 +151,18 @@ def test_ctrl_c_says_how_to_go_on_and_back(root):
     assert contents(root) == ALL_OLD
 
 
+def test_what_a_killed_process_left_beside_a_file_goes_with_the_next(root):
+    def interrupt(_outcome):
+        raise KeyboardInterrupt
+
+    with pytest.raises(Interrupted):
+        journal(root, step=interrupt).apply("x", changes())
+    (entry,) = journal(root).entries()
+    (root.path / f".pillion-{entry.plan.id}-1").write_bytes(b"half")
+    journal(root).apply("y", [Change("c.py", b"old c", b"new c")])
+    assert contents(root) == {"a.py": "new", "b.py": "old", "c.py": "new"}
+
+
 def test_two_at_a_time_are_refused(root):
     other = []
 
