@@ -43,10 +43,10 @@ def peers(
         if json is not None:
             facts = msgspec.to_builtins(results, str_keys=True)
             write_report(json, facts.pop("figures"), **facts)
+        if report is not None:
+            write_document(results, report)
 
     results = asyncio.run(PeerBenchmark(settings, weights, installed, absent, write).run())
-    if report is not None:
-        write_document(results, report)
     console = report_console()
     for name, one in results.comparisons.items():
         if one is not None:
