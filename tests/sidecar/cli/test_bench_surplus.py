@@ -11,7 +11,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from reported_surplus import TIMELINE
 
-from engine import EngineClient, Simulated
+from engine import CacheOptions, EngineClient, EngineOptions, Simulated
 from engine.decoding.round_log import Round
 from engine.drafters.drafter import Offer
 from engine.testing import FakeEngine
@@ -97,3 +97,28 @@ async def test_the_picture_in_the_documents_is_what_the_command_draws(
     await surplus(load_config().engine, SurplusSettings(simulated_only=True, picture=drawn))
     kept = Path(__file__).parents[3] / "docs" / "surplus-timeline.svg"
     assert drawn.read_bytes() == kept.read_bytes()
+
+
+async def test_the_live_part_runs_without_audits_and_cache_and_prints_every_figure(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rows = [ROW, msgspec.structs.replace(ROW, kind="switching")]
+    monkeypatch.setattr(bench_surplus, "simulate_surplus", lambda: iter(rows))
+    asked: list[tuple[EngineOptions, CacheOptions]] = []
+
+    def client(options: EngineOptions, cache: CacheOptions) -> EngineClient:
+        asked.append((options, cache))
+        return EngineClient(FakeEngine("4", facts={"decode_ms": 100.0}))
+
+    monkeypatch.setattr(bench_surplus, "engine_client", client)
+    file = tmp_path / "surplus.json"
+    settings = SurplusSettings(repeat=1, max_tokens=4, schemas=2, json=file)
+    await surplus(load_config().engine, settings)
+    ((options, cache),) = asked
+    assert (options.audit, cache.memory) == (False, 0)
+    figures = json.loads(file.read_text())["figures"]
+    assert figures["live_worst_vs_target_only"] == 1.0
+    assert (figures["schemas"], figures["schemas_valid"], figures["schemas_equal"]) == (2, 0, 2)
+    said = capsys.readouterr().out
+    for name in ("sim_worst_vs_target_only", "live_mixed_vs_never_draft", "schemas_valid"):
+        assert f"\n{name} " in said
