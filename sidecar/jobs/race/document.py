@@ -43,7 +43,7 @@ def document(results: Results, where: Machine, picture: str | None) -> str:
         _first_tokens(results),
         _doors(results),
         _exactness((*results.rows, *results.builtin_rows)),
-        _lost(results.lost),
+        _lost(results.lost, bool(results.rows)),
         _absent(results.absent),
         _kernels(results),
         _memory(results.memory),
@@ -69,8 +69,8 @@ Written by `{COMMAND}`; do not edit. The same numbers, and every repeat, are in 
 - versions: {versions}
 - date: {where.date}; {settings.get("seconds", 0)} seconds of measuring
 
-All systems run SmolLM2-135M-Instruct (4-bit, groups of 32): llama.cpp the Q4_1 GGUF, those on MLX
-the same packed weights with 32-bit scales, which on a CPU is their fastest form. Each computes on
+But for the built-in pair, all run SmolLM2-135M-Instruct (4-bit, groups of 32): llama.cpp the Q4_1
+GGUF, those on MLX the same packed weights with 32-bit scales, which on a CPU is their fastest form. Each computes on
 one thread and decodes greedily, at most {settings.get("max_tokens", "?")} tokens. Repeats are
 interleaved, at most {settings.get("repeat", "?")}; a system that takes long repeats as often as the
 time allows. Numbers are medians, with the lowest and the highest repeat; ratios are geometric means
@@ -220,7 +220,9 @@ def _exactness(rows: Sequence[Row]) -> str:
     )
 
 
-def _lost(lost: Sequence[Against]) -> str:
+def _lost(lost: Sequence[Against], measured: bool) -> str:
+    if not lost and not measured:
+        return ""
     if not lost:
         return "## Where others are faster\n\nNowhere in this run.\n"
     cells = [
