@@ -269,6 +269,11 @@ def _workspace(settings: Config) -> tuple[str, str]:
     if address is not None:
         with Rpc(address) as rpc:
             folders = rpc.call("pillion/status").get("workspace", [])
+    return check_folders(folders)
+
+
+def check_folders(folders: list[dict[str, Any]]) -> tuple[str, str]:
+    """Level and detail; folders: as `WatchStatus` has them."""
     polled = [folder for folder in folders if folder["mode"] == "poll"]
     if polled:
         return WARNING, "; ".join(

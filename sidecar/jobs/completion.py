@@ -21,8 +21,9 @@ from sidecar.config import CompletionConfig, WorkspaceConfig
 from sidecar.jobs.suggestion import Ending, Gap, Multiline, settle
 from sidecar.workspace.view import NOTHING, Shown
 
-# Smaller models are worse with other files in the prompt than without: see the README's figures.
-_MIN_PARAMETERS = 100_000_000
+# The smallest model that is known to be trained on repositories has half a billion parameters
+# (Qwen2.5-Coder). Much smaller ones, such as the built-in one, gain nothing by other files.
+_MIN_PARAMETERS = 300_000_000
 # Code has 3 to 4 characters a token; runs of indentation have many more.
 _CHARACTERS_PER_TOKEN = 12
 
