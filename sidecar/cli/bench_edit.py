@@ -52,6 +52,8 @@ if TYPE_CHECKING:
 # Regimes in the sense of a race: mlx_lm needs longest, and shows its speed on fewer tasks.
 FOR_ALL, OURS_ONLY = "for all", "ours only"
 PEER_TASKS = 12
+# Of the time; what is left is for the peers on the small model.
+MAIN_SHARE = 0.7
 # What llama.cpp can run, and how many of the tasks: a reply takes it seconds on two cores.
 SMALL_MODEL, SMALL_TASKS = "smollm2-135m", 4
 LLAMA_WAYS = (LLAMA, f"{LLAMA} ngram_simple", f"{LLAMA} ngram_mod")
@@ -92,8 +94,7 @@ class EditBenchmark:
             raise PillionError(
                 "there is no held-out code: pip cannot fetch it and none is installed"
             )
-        # What is left is for the peers on the small model.
-        share = 0.7 if settings.peers else 1.0
+        share = MAIN_SHARE if settings.peers else 1.0
         runs = await self._main(tasks, share)
         if settings.peers:
             await self._small(tasks[:SMALL_TASKS])
@@ -166,7 +167,7 @@ class EditBenchmark:
                         continue
                     running.push_async_callback(served.stop)
                     contenders.append(served)
-            await self._raced(SMALL_MODEL, client, contenders, tasks, 1.0)
+            await self._raced(SMALL_MODEL, client, contenders, tasks, 1 - MAIN_SHARE)
 
     async def _add_mlx_lm(
         self,
@@ -199,7 +200,8 @@ class EditBenchmark:
                 for number, task in enumerate(tasks)
             ],
             max_tokens=self._settings.max_tokens,
-            deadline=self._began + 60 * self._settings.minutes * share,
+            # Loading does not count.
+            deadline=time.monotonic() + 60 * self._settings.minutes * share,
         )
 
         async def said(number: int) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 
 from msgspec import Struct
 
-from engine import instructions
+from engine import EngineError, instructions
 from sidecar.jobs.edit_tasks import EditTask
 from sidecar.jobs.race.contenders import Measured, text_hash
 from sidecar.jobs.race.race import Runs
@@ -95,10 +95,13 @@ def differences(runs: Runs, systems: Sequence[str], truth: str) -> int:
 def edit_figures(
     runs: Runs, rows: Sequence[EditRow], right: int, ours: Sequence[str]
 ) -> EditFigures:
-    """runs: of the model that is named first in `rows`."""
+    """runs: of the model that is named first in `rows`. Raises EngineError where there was no time
+    for one task by each of our systems."""
     model = rows[0].model if rows else ""
     speed = {row.system: row.tok_s for row in rows if row.kind == "all" and row.model == model}
     tasks = sorted({task for system, task in runs if system == PORTFOLIO})
+    if not all((system, task) in runs for system in ours for task in tasks[:1]) or not tasks:
+        raise EngineError("there was no time for a single edit by each; --minutes allows more")
     against = paired(runs, PORTFOLIO, TARGET_ONLY, tasks)
     single = max((name for name in SINGLES if name in speed), key=lambda name: speed[name])
     return EditFigures(

@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 
 import engine
-from engine import EngineClient, instructions
+from engine import EngineClient, EngineError, instructions
 from engine.testing import FakeEngine
 from sidecar.jobs.edit_benchmark import (
     differences,
@@ -111,6 +111,11 @@ def test_figures():
     assert (found.best_single, found.differences, found.tasks, found.right) == ("copy", 1, 2, 1)
     assert found.peers == {"mlx_lm on m": 2.5}
     assert differences(RUNS, ["portfolio"], "target-only") == 0
+
+
+def test_no_figures_without_a_measurement():
+    with pytest.raises(EngineError, match="no time"):
+        edit_figures({}, [], 0, ["target-only", "copy", "portfolio"])
 
 
 async def test_right_answers_are_counted_by_what_the_engine_says():
