@@ -8,5 +8,6 @@
 #include "attention.h"
 #include "recurrence.h"
 
-#define PILLION_KERNELS \
-  {dense, quantized, gated_delta, attention, rms_norm, rotate, convolve, swiglu, add, gate, own_convolve}
+#define PILLION_KERNELS                                                                     \
+  {dense,  quantized, gated_delta, attention, rms_norm, rotate, convolve, swiglu, add, gate, \
+   own_convolve}

@@ -16,8 +16,8 @@ constexpr int TILE = 16;
 constexpr int DEPTH = 32;  // of a tile, in elements
 constexpr long TILE_BYTES = 1024;
 
-// The tiles' shapes are a state of the thread, which goes back to having none: a thread with tiles in
-// use is dearer to switch.
+// The tiles' shapes are a state of the thread, which goes back to having none: a thread with tiles
+// in use is dearer to switch.
 class Tiles {
  public:
   Tiles() {
@@ -38,7 +38,8 @@ class Tiles {
 struct TileBuffer {
   char* data;
   explicit TileBuffer(long tiles)
-      : data(static_cast<char*>(std::aligned_alloc(64, static_cast<unsigned long>(tiles * TILE_BYTES)))) {
+      : data(static_cast<char*>(
+            std::aligned_alloc(64, static_cast<unsigned long>(tiles * TILE_BYTES)))) {
     if (data == nullptr) std::abort();
   }
   ~TileBuffer() {
@@ -68,8 +69,8 @@ template <Order ORDER>
 inline void put_column(char* tile, int column, Ints pairs) {
   if constexpr (ORDER == Order::nibbles) {
     // Element 4 l + j is nibble j of the l-th 16 bits.
-    const Ints from = _mm512_set_epi16(31, 27, 23, 19, 15, 11, 7, 3, 30, 26, 22, 18, 14, 10, 6, 2, 29,
-                                       25, 21, 17, 13, 9, 5, 1, 28, 24, 20, 16, 12, 8, 4, 0);
+    const Ints from = _mm512_set_epi16(31, 27, 23, 19, 15, 11, 7, 3, 30, 26, 22, 18, 14, 10, 6, 2,
+                                       29, 25, 21, 17, 13, 9, 5, 1, 28, 24, 20, 16, 12, 8, 4, 0);
     pairs = _mm512_permutexvar_epi16(from, pairs);
   }
   _mm512_i32scatter_epi32(reinterpret_cast<int*>(tile) + column, every_16th(), pairs, 4);
@@ -209,7 +210,8 @@ void multiply_tiles(const pillion::Dense& a) {
       const int rows = a.rows - block * TILE < TILE ? a.rows - block * TILE : TILE;
       bf16* y = static_cast<bf16*>(a.y) + static_cast<long>(block) * TILE * a.width + from;
       for (int i = 0; i < count; i++) {
-        put_sums(sums + i * TILE * TILE, y + i * TILE, a.width, rows, a.width < TILE ? a.width : TILE);
+        put_sums(sums + i * TILE * TILE, y + i * TILE, a.width, rows,
+                 a.width < TILE ? a.width : TILE);
       }
     }
   }
@@ -274,7 +276,8 @@ class QuantizedTiles {
       for (int block = 0; block < x_.blocks; block++) {
         alignas(64) float results[PAIR * TILE] = {};
         add_groups(block, results);
-        const int first = block * x_.ROWS, rows = a_.rows - first < x_.ROWS ? a_.rows - first : x_.ROWS;
+        const int first = block * x_.ROWS,
+                  rows = a_.rows - first < x_.ROWS ? a_.rows - first : x_.ROWS;
         T* y = static_cast<T*>(a_.y) + static_cast<long>(first) * a_.width + n;
         put_sums(results, y, a_.width, rows, count < TILE ? count : TILE);
         if (count > TILE) put_sums(results + TILE * TILE, y + TILE, a_.width, rows, count - TILE);
@@ -293,8 +296,7 @@ class QuantizedTiles {
                      sizeof(float) * static_cast<unsigned long>(x_.blocks) * groups_ * TILE);
     for (int m = 0; m < a_.rows; m++) {
       const T* x = static_cast<const T*>(a_.x.data) + m * a_.x.pitch;
-      float* column =
-          sums_.data + static_cast<long>(m / x_.ROWS) * groups_ * TILE + m % x_.ROWS;
+      float* column = sums_.data + static_cast<long>(m / x_.ROWS) * groups_ * TILE + m % x_.ROWS;
       for (int g = 0; g < groups_; g++) {
         Vec sum = zero();
         for (int k = 0; k < a_.group; k += W) sum = sum + load(x + g * a_.group + k);
@@ -374,7 +376,8 @@ class QuantizedTiles {
     const float* of_x = sums_.data + (static_cast<long>(block) * groups_ + first) * TILE;
     const Vec shared[CHUNK] = {load(of_x), count > 1 ? load(of_x + TILE) : zero()};
     for (int i = 0; i < PAIR; i++) {
-      const float *scale = scales_.data + i * pitch_ + first, *bias = biases_.data + i * pitch_ + first;
+      const float *scale = scales_.data + i * pitch_ + first,
+                  *bias = biases_.data + i * pitch_ + first;
       Vec total = load(results + i * TILE);
       for (int g = 0; g < count; g++) {
         total = fma(load(sums + g * 2 * TILE * TILE + i * TILE), all(scale[g]), total);
@@ -420,9 +423,12 @@ void multiply_quantized_tiles(const pillion::Quantized& a) {
 template <int BITS>
 void tiles_with_scales(const pillion::Quantized& a) {
   switch (a.scale_type) {
-    case Type::f32: return multiply_quantized_tiles<BITS, float>(a);
-    case Type::bf16: return multiply_quantized_tiles<BITS, bf16>(a);
-    case Type::f16: return multiply_quantized_tiles<BITS, f16>(a);
+    case Type::f32:
+      return multiply_quantized_tiles<BITS, float>(a);
+    case Type::bf16:
+      return multiply_quantized_tiles<BITS, bf16>(a);
+    case Type::f16:
+      return multiply_quantized_tiles<BITS, f16>(a);
   }
 }
 

@@ -84,17 +84,17 @@ std::vector<std::string> instruction_sets() {
   return names;
 }
 
-
 mx::array dense(const mx::array& x, const mx::array& w) {
-  require(x.ndim() >= 1 && w.ndim() == 2 && x.shape(-1) == w.shape(1), "dense: x (..., K), w (N, K)");
+  require(x.ndim() >= 1 && w.ndim() == 2 && x.shape(-1) == w.shape(1),
+          "dense: x (..., K), w (N, K)");
   require(x.dtype() == w.dtype() && type_of(x) != Type::f16, "dense: float32 or bfloat16, both");
   const int rows = rows_of(x), depth = x.shape(-1), width = w.shape(0);
-  return one("PillionDense", with_last(x.shape(), width), x.dtype(), {x, w},
-             [=, type = type_of(x), run = kernels().dense](const Views& in, const Outputs& out) {
-               Packed rows_in(in[0]), weights(in[1]);
-               run({type, {rows_in.data(), depth}, {weights.data(), depth}, out[0], rows, depth,
-                    width});
-             });
+  return one(
+      "PillionDense", with_last(x.shape(), width), x.dtype(), {x, w},
+      [=, type = type_of(x), run = kernels().dense](const Views& in, const Outputs& out) {
+        Packed rows_in(in[0]), weights(in[1]);
+        run({type, {rows_in.data(), depth}, {weights.data(), depth}, out[0], rows, depth, width});
+      });
 }
 
 mx::array quantized(const mx::array& x, const mx::array& w, const mx::array& scales,
@@ -108,12 +108,21 @@ mx::array quantized(const mx::array& x, const mx::array& w, const mx::array& sca
           "quantized: w (N, K * bits / 32), scales and biases (N, K / group)");
   require(type_of(x) != Type::f16, "quantized: x in float32 or bfloat16");
   return one("PillionQuantized", with_last(x.shape(), width), x.dtype(), {x, w, scales, biases},
-             [=, type = type_of(x), scale_type = type_of(scales),
-              run = kernels().quantized](const Views& in, const Outputs& out) {
+             [=, type = type_of(x), scale_type = type_of(scales), run = kernels().quantized](
+                 const Views& in, const Outputs& out) {
                Packed rows_in(in[0]), words(in[1]), s(in[2]), b(in[3]);
-               run({type, scale_type, bits, group, {rows_in.data(), depth},
-                    static_cast<const std::uint32_t*>(words.data()), s.data(), b.data(), out[0],
-                    rows, depth, width});
+               run({type,
+                    scale_type,
+                    bits,
+                    group,
+                    {rows_in.data(), depth},
+                    static_cast<const std::uint32_t*>(words.data()),
+                    s.data(),
+                    b.data(),
+                    out[0],
+                    rows,
+                    depth,
+                    width});
              });
 }
 
@@ -147,10 +156,10 @@ std::pair<mx::array, mx::array> gated_delta(const mx::array& q, const mx::array&
         auto* into = reinterpret_cast<float*>(out[1]);
         std::memcpy(into, old.data(), sizeof(float) * static_cast<std::size_t>(batch * state_size));
         for (int i = 0; i < batch; i++) {
-          run({type, a_log_type, dt_bias_type, part(qs, in[0], i), part(ks, in[1], i), part(vs, in[2], i),
-               part(as, in[3], i), part(bs, in[4], i), logs.data(), shifts.data(),
-               out[0] + i * y_size * static_cast<long>(in[0].item), into + i * state_size, steps,
-               key_heads, heads, key_width, value_width});
+          run({type, a_log_type, dt_bias_type, part(qs, in[0], i), part(ks, in[1], i),
+               part(vs, in[2], i), part(as, in[3], i), part(bs, in[4], i), logs.data(),
+               shifts.data(), out[0] + i * y_size * static_cast<long>(in[0].item),
+               into + i * state_size, steps, key_heads, heads, key_width, value_width});
         }
       });
   return {made[0], made[1]};
@@ -170,34 +179,44 @@ mx::array attention(const mx::array& q, const mx::array& k, const mx::array& v, 
           "attention: a boolean mask (T, keys)");
   Arrays inputs{q, k, v};
   if (mask) inputs.push_back(*mask);
-  return one("PillionAttention", q.shape(), q.dtype(), inputs,
-             [=, type = type_of(q), run = kernels().attention](const Views& in, const Outputs& out) {
-               // The caches' slices are read where they lie; anything stranger is copied first.
-               std::vector<Packed> copies;
-               auto as_rows = [&](const View& view) {
-                 if (view.rows_are_dense()) return view;
-                 View row_major = view;
-                 copies.emplace_back(view);
-                 row_major.data = static_cast<const char*>(copies.back().data());
-                 long stride = 1;
-                 for (int axis = 3; axis >= 0; stride *= view.shape[axis], axis--) {
-                   row_major.strides[axis] = stride;
-                 }
-                 return row_major;
-               };
-               copies.reserve(3);
-               View qs = as_rows(in[0]), ks = as_rows(in[1]), vs = as_rows(in[2]);
-               std::optional<Packed> masked;
-               if (in.size() > 3) masked.emplace(in[3]);
-               const auto* shown = masked ? static_cast<const bool*>(masked->data()) : nullptr;
-               const long head_bytes = static_cast<long>(qs.item) * rows * width;
-               for (int i = 0; i < batch * heads; i++) {
-                 const int b = i / heads, h = i % heads, kv = h / (heads / key_heads);
-                 run({type, {qs.at({b, h}), qs.stride(2)}, {ks.at({b, kv}), ks.stride(2)},
-                      {vs.at({b, kv}), vs.stride(2)}, shown, out[0] + i * head_bytes, width, scale, rows,
-                      keys, width, causal});
-               }
-             });
+  return one(
+      "PillionAttention", q.shape(), q.dtype(), inputs,
+      [=, type = type_of(q), run = kernels().attention](const Views& in, const Outputs& out) {
+        // The caches' slices are read where they lie; anything stranger is copied first.
+        std::vector<Packed> copies;
+        auto as_rows = [&](const View& view) {
+          if (view.rows_are_dense()) return view;
+          View row_major = view;
+          copies.emplace_back(view);
+          row_major.data = static_cast<const char*>(copies.back().data());
+          long stride = 1;
+          for (int axis = 3; axis >= 0; stride *= view.shape[axis], axis--) {
+            row_major.strides[axis] = stride;
+          }
+          return row_major;
+        };
+        copies.reserve(3);
+        View qs = as_rows(in[0]), ks = as_rows(in[1]), vs = as_rows(in[2]);
+        std::optional<Packed> masked;
+        if (in.size() > 3) masked.emplace(in[3]);
+        const auto* shown = masked ? static_cast<const bool*>(masked->data()) : nullptr;
+        const long head_bytes = static_cast<long>(qs.item) * rows * width;
+        for (int i = 0; i < batch * heads; i++) {
+          const int b = i / heads, h = i % heads, kv = h / (heads / key_heads);
+          run({type,
+               {qs.at({b, h}), qs.stride(2)},
+               {ks.at({b, kv}), ks.stride(2)},
+               {vs.at({b, kv}), vs.stride(2)},
+               shown,
+               out[0] + i * head_bytes,
+               width,
+               scale,
+               rows,
+               keys,
+               width,
+               causal});
+        }
+      });
 }
 
 mx::array rms_norm(const mx::array& x, const std::optional<mx::array>& weight, float eps,
@@ -210,14 +229,14 @@ mx::array rms_norm(const mx::array& x, const std::optional<mx::array>& weight, f
   Arrays inputs{x};
   if (weight) inputs.push_back(*weight);
   if (gate) inputs.push_back(*gate);
-  return one("PillionRmsNorm", x.shape(), x.dtype(), inputs,
-             [=, rows = rows_of(x), width = x.shape(-1), type = type_of(x),
-              weighted = weight.has_value(), gated = gate.has_value(),
-              run = kernels().rms_norm](const Views& in, const Outputs& out) {
-               std::vector<Packed> all(in.begin(), in.end());
-               run({type, all[0].data(), weighted ? all[1].data() : nullptr,
-                    gated ? all.back().data() : nullptr, out[0], eps, factor, rows, width});
-             });
+  return one(
+      "PillionRmsNorm", x.shape(), x.dtype(), inputs,
+      [=, rows = rows_of(x), width = x.shape(-1), type = type_of(x), weighted = weight.has_value(),
+       gated = gate.has_value(), run = kernels().rms_norm](const Views& in, const Outputs& out) {
+        std::vector<Packed> all(in.begin(), in.end());
+        run({type, all[0].data(), weighted ? all[1].data() : nullptr,
+             gated ? all.back().data() : nullptr, out[0], eps, factor, rows, width});
+      });
 }
 
 mx::array rope(const mx::array& x, int dims, float base, float scale, int offset) {
@@ -273,17 +292,17 @@ mx::array own_convolve(const mx::array& x, const mx::array& base, const mx::arra
           "own_convolve: float32 or bfloat16, all of one");
   const int taps = base.shape(1), channels = x.shape(2), groups = own.shape(4);
   const int sides = base.shape(0);
-  return one("PillionOwnConvolve", x.shape(), x.dtype(), {x, base, own},
-             [=, steps = x.shape(1), type = type_of(x), run = kernels().own_convolve](
-                 const Views& in, const Outputs& out) {
-               Packed rows(in[0]), bases(in[1]), owns(in[2]);
-               const long item = static_cast<long>(in[0].item), of_side = side * static_cast<long>(taps);
-               run({type, rows.data(),
-                    static_cast<const char*>(bases.data()) + item * of_side * channels,
-                    static_cast<const char*>(owns.data()) + item * of_side * groups,
-                    static_cast<long>(sides) * taps * groups, out[0], steps, taps, channels,
-                    channels / groups});
-             });
+  return one(
+      "PillionOwnConvolve", x.shape(), x.dtype(), {x, base, own},
+      [=, steps = x.shape(1), type = type_of(x), run = kernels().own_convolve](const Views& in,
+                                                                               const Outputs& out) {
+        Packed rows(in[0]), bases(in[1]), owns(in[2]);
+        const long item = static_cast<long>(in[0].item), of_side = side * static_cast<long>(taps);
+        run({type, rows.data(), static_cast<const char*>(bases.data()) + item * of_side * channels,
+             static_cast<const char*>(owns.data()) + item * of_side * groups,
+             static_cast<long>(sides) * taps * groups, out[0], steps, taps, channels,
+             channels / groups});
+      });
 }
 
 // The best of one row, best first, equal ones by number; a NaN is never among them.
@@ -306,16 +325,16 @@ std::pair<mx::array, mx::array> best(const mx::array& x, int count) {
   require(x.ndim() == 2 && x.dtype() == mx::float32 && count > 0 && count <= x.shape(1),
           "best: x (M, N) in float32, at most N of each row");
   const mx::Shape shape{x.shape(0), count};
-  auto made = operation("PillionBest", {shape, shape}, {mx::float32, mx::int32}, {x},
-                        [=, rows = x.shape(0), width = x.shape(1)](const Views& in, const Outputs& out) {
-                          Packed packed(in[0]);
-                          const auto* from = static_cast<const float*>(packed.data());
-                          for (long m = 0; m < rows; m++) {
-                            best_of(from + m * width, width, count,
-                                    reinterpret_cast<float*>(out[0]) + m * count,
-                                    reinterpret_cast<int*>(out[1]) + m * count);
-                          }
-                        });
+  auto made = operation(
+      "PillionBest", {shape, shape}, {mx::float32, mx::int32}, {x},
+      [=, rows = x.shape(0), width = x.shape(1)](const Views& in, const Outputs& out) {
+        Packed packed(in[0]);
+        const auto* from = static_cast<const float*>(packed.data());
+        for (long m = 0; m < rows; m++) {
+          best_of(from + m * width, width, count, reinterpret_cast<float*>(out[0]) + m * count,
+                  reinterpret_cast<int*>(out[1]) + m * count);
+        }
+      });
   return {made[0], made[1]};
 }
 
@@ -323,8 +342,8 @@ mx::array swiglu(const mx::array& gate, const mx::array& x) {
   require(gate.shape() == x.shape() && gate.dtype() == x.dtype() && type_of(x) != Type::f16,
           "swiglu: gate and x of one shape and type");
   return one("PillionSwiglu", x.shape(), x.dtype(), {gate, x},
-             [count = static_cast<long>(x.size()), type = type_of(x),
-              run = kernels().swiglu](const Views& in, const Outputs& out) {
+             [count = static_cast<long>(x.size()), type = type_of(x), run = kernels().swiglu](
+                 const Views& in, const Outputs& out) {
                Packed gates(in[0]), rows(in[1]);
                run({type, gates.data(), rows.data(), out[0], count});
              });

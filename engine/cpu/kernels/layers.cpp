@@ -8,7 +8,6 @@
 #include "layers.h"
 
 #include <nanobind/stl/pair.h>
-#include <nanobind/stl/shared_ptr.h>
 #include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
 
@@ -30,7 +29,8 @@ mx::array settled(const mx::array& a) {
 // Room for rows between two kernels.
 class Room {
  public:
-  Room(Type type, long count) : bytes_(static_cast<std::size_t>(count) * (type == Type::f32 ? 4 : 2)) {}
+  Room(Type type, long count)
+      : bytes_(static_cast<std::size_t>(count) * (type == Type::f32 ? 4 : 2)) {}
   char* data() {
     return bytes_.data();
   }
@@ -61,9 +61,18 @@ class Weights {
       run.dense({type, {x, depth_}, {w, depth_}, y, rows, depth_, width_});
       return;
     }
-    run.quantized({type, type_of(parts_[1]), bits_, group_, {x, depth_},
-                   static_cast<const std::uint32_t*>(w), parts_[1].data<char>(),
-                   parts_[2].data<char>(), y, rows, depth_, width_});
+    run.quantized({type,
+                   type_of(parts_[1]),
+                   bits_,
+                   group_,
+                   {x, depth_},
+                   static_cast<const std::uint32_t*>(w),
+                   parts_[1].data<char>(),
+                   parts_[2].data<char>(),
+                   y,
+                   rows,
+                   depth_,
+                   width_});
   }
 
  private:
@@ -102,24 +111,24 @@ struct Mlp {
 
   mx::array operator()(const mx::array& x) const {
     require(x.ndim() >= 2 && x.shape(-1) == gate->depth(), "mlp: x (..., hidden)");
-    return one("PillionMlp", x.shape(), x.dtype(), {x},
-               [self = *this, rows = rows_of(x), type = type_of(x), &run = kernels()](
-                   const Views& in, const Outputs& out) {
-                 const int width = self.gate->depth(), inner = self.gate->width();
-                 const long count = static_cast<long>(rows) * inner;
-                 Packed x_in(in[0]);
-                 Room normed(type, static_cast<long>(rows) * width), gates(type, count),
-                     ups(type, count);
-                 const void* from = norm_rows(self.norm, run, type, x_in.data(), normed, rows, width);
-                 self.gate->multiply(run, type, from, gates.data(), rows);
-                 self.up->multiply(run, type, from, ups.data(), rows);
-                 run.swiglu({type, gates.data(), ups.data(), gates.data(), count});
-                 self.down->multiply(run, type, gates.data(), out[0], rows);
-                 if (self.residual) {
-                   const long all = static_cast<long>(rows) * width;
-                   run.add({type, x_in.data(), out[0], out[0], all});
-                 }
-               });
+    return one(
+        "PillionMlp", x.shape(), x.dtype(), {x},
+        [self = *this, rows = rows_of(x), type = type_of(x), &run = kernels()](const Views& in,
+                                                                               const Outputs& out) {
+          const int width = self.gate->depth(), inner = self.gate->width();
+          const long count = static_cast<long>(rows) * inner;
+          Packed x_in(in[0]);
+          Room normed(type, static_cast<long>(rows) * width), gates(type, count), ups(type, count);
+          const void* from = norm_rows(self.norm, run, type, x_in.data(), normed, rows, width);
+          self.gate->multiply(run, type, from, gates.data(), rows);
+          self.up->multiply(run, type, from, ups.data(), rows);
+          run.swiglu({type, gates.data(), ups.data(), gates.data(), count});
+          self.down->multiply(run, type, gates.data(), out[0], rows);
+          if (self.residual) {
+            const long all = static_cast<long>(rows) * width;
+            run.add({type, x_in.data(), out[0], out[0], all});
+          }
+        });
   }
 };
 
@@ -134,7 +143,8 @@ struct Angles {
     if (last.half != half || last.base != base || last.scale != scale || last.offset != offset ||
         last.rows != rows) {
       const std::size_t count = static_cast<std::size_t>(half) * static_cast<std::size_t>(rows);
-      last = {std::vector<float>(count), std::vector<float>(count), half, offset, rows, base, scale};
+      last = {
+          std::vector<float>(count), std::vector<float>(count), half, offset, rows, base, scale};
       for (int t = 0; t < rows; t++) {
         rope_angles(half, base, scale, offset + t, last.cosines.data() + t * half,
                     last.sines.data() + t * half);
@@ -156,20 +166,21 @@ struct AttentionLayer {
   // Rotated queries (1, heads, T, width), keys and values (1, key_heads, T, width), and the gate
   // (1, T, heads * width), empty if there is none. x: (1, T, hidden).
   std::tuple<mx::array, mx::array, mx::array, mx::array> before(const mx::array& x,
-                                                                 int offset) const {
+                                                                int offset) const {
     require(x.ndim() == 3 && x.shape(0) == 1 && x.shape(2) == q->depth(),
             "attention layer: x (1, T, hidden)");
     const int rows = x.shape(1);
-    auto made = operation(
-        "PillionQueries",
-        {{1, heads, rows, width}, {1, key_heads, rows, width}, {1, key_heads, rows, width},
-         {1, gated ? rows : 0, heads * width}},
-        {x.dtype(), x.dtype(), x.dtype(), x.dtype()}, {x},
-        [self = *this, rows, offset, type = type_of(x), &run = kernels()](const Views& in,
-                                                                         const Outputs& out) {
-          Packed x_in(in[0]);
-          self.project(run, type, x_in.data(), rows, offset, out);
-        });
+    auto made = operation("PillionQueries",
+                          {{1, heads, rows, width},
+                           {1, key_heads, rows, width},
+                           {1, key_heads, rows, width},
+                           {1, gated ? rows : 0, heads * width}},
+                          {x.dtype(), x.dtype(), x.dtype(), x.dtype()}, {x},
+                          [self = *this, rows, offset, type = type_of(x), &run = kernels()](
+                              const Views& in, const Outputs& out) {
+                            Packed x_in(in[0]);
+                            self.project(run, type, x_in.data(), rows, offset, out);
+                          });
     return {made[0], made[1], made[2], made[3]};
   }
 
@@ -178,27 +189,29 @@ struct AttentionLayer {
     require(x.ndim() == 3 && x.shape(0) == 1 && x.shape(2) == k->depth(),
             "attention layer: x (1, T, hidden)");
     const mx::Shape shape{1, key_heads, x.shape(1), width};
-    auto made = operation(
-        "PillionKeys", {shape, shape}, {x.dtype(), x.dtype()}, {x},
-        [self = *this, rows = x.shape(1), offset, type = type_of(x), &run = kernels()](
-            const Views& in, const Outputs& out) {
-          Packed x_in(in[0]);
-          self.project(run, type, x_in.data(), rows, offset, {nullptr, out[0], out[1], nullptr});
-        });
+    auto made = operation("PillionKeys", {shape, shape}, {x.dtype(), x.dtype()}, {x},
+                          [self = *this, rows = x.shape(1), offset, type = type_of(x),
+                           &run = kernels()](const Views& in, const Outputs& out) {
+                            Packed x_in(in[0]);
+                            self.project(run, type, x_in.data(), rows, offset,
+                                         {nullptr, out[0], out[1], nullptr});
+                          });
     return {made[0], made[1]};
   }
 
-  // o(attention), gated if there is a gate, and x added if `residual`. keys, values: (1, key_heads, K, width).
+  // o(attention), gated if there is a gate, and x added if `residual`. keys, values: (1, key_heads,
+  // K, width).
   mx::array after(const mx::array& x, const mx::array& queries, const mx::array& keys,
                   const mx::array& values, const mx::array& gate) const {
     const int rows = x.shape(1), seen = keys.shape(2);
     require(keys.shape() == values.shape() && keys.shape(1) == key_heads && seen >= rows &&
                 keys.shape(3) == width && queries.shape() == mx::Shape({1, heads, rows, width}) &&
-                keys.dtype() == x.dtype() && values.dtype() == x.dtype() && queries.dtype() == x.dtype(),
+                keys.dtype() == x.dtype() && values.dtype() == x.dtype() &&
+                queries.dtype() == x.dtype(),
             "attention layer: keys and values (1, key_heads, K, width) in x's type");
     return one("PillionAttend", {1, rows, o->width()}, x.dtype(), {x, queries, keys, values, gate},
-               [self = *this, rows, seen, type = type_of(x), &run = kernels()](
-                   const Views& in, const Outputs& out) {
+               [self = *this, rows, seen, type = type_of(x), &run = kernels()](const Views& in,
+                                                                               const Outputs& out) {
                  self.attend(run, type, rows, seen, in, out[0]);
                });
   }
@@ -206,7 +219,8 @@ struct AttentionLayer {
  private:
   void project(const Kernels& run, Type type, const void* x, int rows, int offset,
                const Outputs& out) const {
-    const std::size_t item = type == Type::f32 ? 4 : 2, head = item * static_cast<std::size_t>(width);
+    const std::size_t item = type == Type::f32 ? 4 : 2,
+                      head = item * static_cast<std::size_t>(width);
     const int hidden = q->depth(), all_heads = heads * (gated ? 2 : 1);
     const long most = static_cast<long>(all_heads > key_heads ? all_heads : key_heads) * width;
     Room normed(type, static_cast<long>(rows) * hidden), projected(type, rows * most);
@@ -219,7 +233,8 @@ struct AttentionLayer {
         const float *cosine = angles.cosines.data() + t * (rotated / 2),
                     *sine = angles.sines.data() + t * (rotated / 2);
         for (int h = 0; h < count; h++) {
-          char* from = projected.data() + (static_cast<long>(t) * count + h) * step * static_cast<long>(head);
+          char* from = projected.data() +
+                       (static_cast<long>(t) * count + h) * step * static_cast<long>(head);
           char* to = into + (static_cast<long>(h) * rows + t) * static_cast<long>(head);
           if (head_norm) head_norm->apply(run, type, from, from, 1, width);
           if (rotate) {
@@ -251,14 +266,26 @@ struct AttentionLayer {
       const View& view = in[2 + which];
       if (view.rows_are_dense()) return {view.at({0, h}), view.stride(2)};
       if (!copies[which]) copies[which].emplace(view);
-      return {static_cast<const char*>(copies[which]->data()) + static_cast<long>(h) * seen * width * item,
+      return {static_cast<const char*>(copies[which]->data()) +
+                  static_cast<long>(h) * seen * width * item,
               width};
     };
     for (int h = 0; h < heads; h++) {
       const int kv = h / (heads / key_heads);
-      const char* query = static_cast<const char*>(queries.data()) + static_cast<long>(h) * rows * width * item;
-      run.attention({type, {query, width}, head_of(0, kv), head_of(1, kv), nullptr,
-                     attended.data() + h * width * item, all, scale, rows, seen, width, causal && rows > 1});
+      const char* query =
+          static_cast<const char*>(queries.data()) + static_cast<long>(h) * rows * width * item;
+      run.attention({type,
+                     {query, width},
+                     head_of(0, kv),
+                     head_of(1, kv),
+                     nullptr,
+                     attended.data() + h * width * item,
+                     all,
+                     scale,
+                     rows,
+                     seen,
+                     width,
+                     causal && rows > 1});
     }
     if (gated) run.gate({type, gate.data(), attended.data(), attended.data(), rows * all});
     o->multiply(run, type, attended.data(), y, rows);
@@ -288,34 +315,39 @@ struct DeltaLayer {
                 window.shape() == mx::Shape({1, before, channels()}) && window.dtype() == x.dtype(),
             "delta layer: x (1, T, hidden), window (1, taps - 1, channels)");
     require_state(state);
-    return operation(
-        "PillionDeltaLayer",
-        {x.shape(), window.shape(), state.shape(), {1, before + rows, channels()},
-         {1, 2, rows, heads}},
-        {x.dtype(), x.dtype(), mx::float32, x.dtype(), x.dtype()}, {x, window, state},
-        [self = *this, rows, type = type_of(x), &run = kernels()](const Views& in, const Outputs& out) {
-          Packed x_in(in[0]), old_window(in[1]), old_state(in[2]);
-          self.compute(run, type, rows, x_in.data(), old_window.data(), old_state.data(), out);
-        });
+    return operation("PillionDeltaLayer",
+                     {x.shape(),
+                      window.shape(),
+                      state.shape(),
+                      {1, before + rows, channels()},
+                      {1, 2, rows, heads}},
+                     {x.dtype(), x.dtype(), mx::float32, x.dtype(), x.dtype()}, {x, window, state},
+                     [self = *this, rows, type = type_of(x), &run = kernels()](const Views& in,
+                                                                               const Outputs& out) {
+                       Packed x_in(in[0]), old_window(in[1]), old_state(in[2]);
+                       self.compute(run, type, rows, x_in.data(), old_window.data(),
+                                    old_state.data(), out);
+                     });
   }
 
   // Window and state after the first `keep` of the rows of a forward.
   std::pair<mx::array, mx::array> replay(const mx::array& inputs, const mx::array& gates,
                                          const mx::array& state, int keep) const {
     const int before = taps() - 1, rows = gates.shape(2);
-    require(0 < keep && keep <= rows && inputs.shape(1) == before + rows, "delta layer: rows to keep");
+    require(0 < keep && keep <= rows && inputs.shape(1) == before + rows,
+            "delta layer: rows to keep");
     require_state(state);
-    auto made = operation(
-        "PillionDeltaReplay", {{1, before, channels()}, state.shape()}, {inputs.dtype(), mx::float32},
-        {inputs, gates, state},
-        [self = *this, rows, keep, type = type_of(inputs), &run = kernels()](const Views& in,
-                                                                            const Outputs& out) {
-          Packed x(in[0]), ab(in[1]), old_state(in[2]);
-          Room unused(type, static_cast<long>(keep) * self.heads * self.value_width);
-          self.recur(run, type, keep, x.data(), ab.data(), rows, old_state.data(), out[1],
-                     unused.data());
-          self.keep_window(type, keep, static_cast<const char*>(x.data()), out[0]);
-        });
+    auto made =
+        operation("PillionDeltaReplay", {{1, before, channels()}, state.shape()},
+                  {inputs.dtype(), mx::float32}, {inputs, gates, state},
+                  [self = *this, rows, keep, type = type_of(inputs), &run = kernels()](
+                      const Views& in, const Outputs& out) {
+                    Packed x(in[0]), ab(in[1]), old_state(in[2]);
+                    Room unused(type, static_cast<long>(keep) * self.heads * self.value_width);
+                    self.recur(run, type, keep, x.data(), ab.data(), rows, old_state.data(), out[1],
+                               unused.data());
+                    self.keep_window(type, keep, static_cast<const char*>(x.data()), out[0]);
+                  });
     return {made[0], made[1]};
   }
 
@@ -353,73 +385,93 @@ struct DeltaLayer {
   void recur(const Kernels& run, Type type, int rows, const void* inputs, const void* gates,
              int all_rows, const void* state, void* new_state, void* y) const {
     const long item = type == Type::f32 ? 4 : 2;
-    const long keys = static_cast<long>(key_heads) * key_width, values = static_cast<long>(heads) * value_width;
-    Room mixed(type, static_cast<long>(rows) * channels()), q(type, rows * keys), k(type, rows * keys),
-        v(type, rows * values);
-    run.convolve({type, inputs, (*constants)[0].data<float>(), mixed.data(), rows, taps(), channels(), true});
+    const long keys = static_cast<long>(key_heads) * key_width,
+               values = static_cast<long>(heads) * value_width;
+    Room mixed(type, static_cast<long>(rows) * channels()), q(type, rows * keys),
+        k(type, rows * keys), v(type, rows * values);
+    run.convolve({type, inputs, (*constants)[0].data<float>(), mixed.data(), rows, taps(),
+                  channels(), true});
     for (int t = 0; t < rows; t++) {
       const char* from = mixed.data() + item * t * channels();
       std::memcpy(q.data() + item * t * keys, from, static_cast<std::size_t>(item * keys));
-      std::memcpy(k.data() + item * t * keys, from + item * keys, static_cast<std::size_t>(item * keys));
-      std::memcpy(v.data() + item * t * values, from + 2 * item * keys, static_cast<std::size_t>(item * values));
+      std::memcpy(k.data() + item * t * keys, from + item * keys,
+                  static_cast<std::size_t>(item * keys));
+      std::memcpy(v.data() + item * t * values, from + 2 * item * keys,
+                  static_cast<std::size_t>(item * values));
     }
     // The L2 norm with its scales, as a norm by the mean.
-    const float inverse = 1.0f / std::sqrt(static_cast<float>(key_width)), eps = 1e-6f * inverse * inverse;
-    run.rms_norm({type, q.data(), nullptr, nullptr, q.data(), eps, inverse * inverse, rows * key_heads, key_width});
-    run.rms_norm({type, k.data(), nullptr, nullptr, k.data(), eps, inverse, rows * key_heads, key_width});
+    const float inverse = 1.0f / std::sqrt(static_cast<float>(key_width)),
+                eps = 1e-6f * inverse * inverse;
+    run.rms_norm({type, q.data(), nullptr, nullptr, q.data(), eps, inverse * inverse,
+                  rows * key_heads, key_width});
+    run.rms_norm(
+        {type, k.data(), nullptr, nullptr, k.data(), eps, inverse, rows * key_heads, key_width});
     std::memcpy(new_state, state, sizeof(float) * static_cast<std::size_t>(values * key_width));
     const auto* strengths = static_cast<const char*>(gates) + item * all_rows * heads;
-    run.gated_delta({type, type_of((*constants)[1]), type_of((*constants)[2]), q.data(), k.data(), v.data(),
-                     gates, strengths, (*constants)[1].data<char>(), (*constants)[2].data<char>(), y,
-                     static_cast<float*>(new_state), rows, key_heads, heads, key_width, value_width});
+    run.gated_delta({type, type_of((*constants)[1]), type_of((*constants)[2]), q.data(), k.data(),
+                     v.data(), gates, strengths, (*constants)[1].data<char>(),
+                     (*constants)[2].data<char>(), y, static_cast<float*>(new_state), rows,
+                     key_heads, heads, key_width, value_width});
   }
 };
 
 }  // namespace
 
+namespace {
+
+// What an operation holds on to may be let go on MLX's thread, which must not need Python for it.
+template <class T>
+std::shared_ptr<const T> own(const T* from) {
+  return from == nullptr ? nullptr : std::make_shared<const T>(*from);
+}
+
+}  // namespace
+
 void bind_layers(nb::module_& m) {
   nb::class_<Weights>(m, "Weights")
-      .def(nb::init<const Arrays&, int, int>(), nb::arg("parts"), nb::arg("group") = 0, nb::arg("bits") = 0);
+      .def(nb::init<const Arrays&, int, int>(), nb::arg("parts"), nb::arg("group") = 0,
+           nb::arg("bits") = 0);
   nb::class_<Norm>(m, "Norm").def(nb::init<const mx::array&, float>());
   nb::class_<Mlp>(m, "Mlp")
-      .def("__init__",
-           [](Mlp* self, std::shared_ptr<Norm> norm, std::shared_ptr<Weights> gate,
-              std::shared_ptr<Weights> up, std::shared_ptr<Weights> down, bool residual) {
-             new (self) Mlp{norm, gate, up, down, residual};
-           },
-           nb::arg("norm").none(), nb::arg("gate"), nb::arg("up"), nb::arg("down"),
-           nb::arg("residual"))
+      .def(
+          "__init__",
+          [](Mlp* self, const Norm* norm, const Weights* gate, const Weights* up,
+             const Weights* down,
+             bool residual) { new (self) Mlp{own(norm), own(gate), own(up), own(down), residual}; },
+          nb::arg("norm").none(), nb::arg("gate"), nb::arg("up"), nb::arg("down"),
+          nb::arg("residual"))
       .def("__call__", &Mlp::operator());
   nb::class_<AttentionLayer>(m, "AttentionLayer")
-      .def("__init__",
-           [](AttentionLayer* self, std::shared_ptr<Norm> norm, std::shared_ptr<Norm> q_norm,
-              std::shared_ptr<Norm> k_norm, std::shared_ptr<Weights> q, std::shared_ptr<Weights> k,
-              std::shared_ptr<Weights> v, std::shared_ptr<Weights> o, int heads, int key_heads,
-              int width, int rotated, float base, float rope_scale, float scale, bool gated,
-              bool causal, bool residual) {
-             new (self) AttentionLayer{norm,  q_norm,    k_norm, q,       k,    v,          o,    heads,
-                                       key_heads, width, rotated, base, rope_scale, scale, gated,
-                                       causal, residual};
-           },
-           nb::arg("norm").none(), nb::arg("q_norm").none(), nb::arg("k_norm").none(), nb::arg("q"),
-           nb::arg("k"), nb::arg("v"), nb::arg("o"), nb::arg("heads"), nb::arg("key_heads"),
-           nb::arg("width"), nb::arg("rotated"), nb::arg("base"), nb::arg("rope_scale"),
-           nb::arg("scale"), nb::arg("gated"), nb::arg("causal"), nb::arg("residual"))
+      .def(
+          "__init__",
+          [](AttentionLayer* self, const Norm* norm, const Norm* q_norm, const Norm* k_norm,
+             const Weights* q, const Weights* k, const Weights* v, const Weights* o, int heads,
+             int key_heads, int width, int rotated, float base, float rope_scale, float scale,
+             bool gated, bool causal, bool residual) {
+            new (self) AttentionLayer{own(norm),  own(q_norm), own(k_norm), own(q), own(k),  own(v),
+                                      own(o),     heads,       key_heads,   width,  rotated, base,
+                                      rope_scale, scale,       gated,       causal, residual};
+          },
+          nb::arg("norm").none(), nb::arg("q_norm").none(), nb::arg("k_norm").none(), nb::arg("q"),
+          nb::arg("k"), nb::arg("v"), nb::arg("o"), nb::arg("heads"), nb::arg("key_heads"),
+          nb::arg("width"), nb::arg("rotated"), nb::arg("base"), nb::arg("rope_scale"),
+          nb::arg("scale"), nb::arg("gated"), nb::arg("causal"), nb::arg("residual"))
       .def("before", &AttentionLayer::before)
       .def("keys_and_values", &AttentionLayer::keys_and_values)
       .def("after", &AttentionLayer::after);
   nb::class_<DeltaLayer>(m, "DeltaLayer")
       .def("__init__",
-           [](DeltaLayer* self, std::shared_ptr<Norm> norm, std::shared_ptr<Norm> out_norm,
-              std::shared_ptr<Weights> qkv, std::shared_ptr<Weights> z, std::shared_ptr<Weights> b,
-              std::shared_ptr<Weights> a, std::shared_ptr<Weights> o, const Arrays& constants,
-              int key_heads, int heads, int key_width, int value_width) {
+           [](DeltaLayer* self, const Norm* norm, const Norm* out_norm, const Weights* qkv,
+              const Weights* z, const Weights* b, const Weights* a, const Weights* o,
+              const Arrays& constants, int key_heads, int heads, int key_width, int value_width) {
              auto kept = std::make_shared<Arrays>();
              for (const auto& constant : constants) kept->push_back(settled(constant));
-             require(kept->size() == 3 && (*kept)[0].dtype() == mx::float32 && (*kept)[0].ndim() == 2,
-                     "delta layer: taps (taps, channels) in float32, A_log, dt_bias");
-             new (self) DeltaLayer{norm, out_norm, qkv, z, b, a, o, kept,
-                                   key_heads, heads, key_width, value_width};
+             require(
+                 kept->size() == 3 && (*kept)[0].dtype() == mx::float32 && (*kept)[0].ndim() == 2,
+                 "delta layer: taps (taps, channels) in float32, A_log, dt_bias");
+             new (self)
+                 DeltaLayer{own(norm), own(out_norm), own(qkv),  own(z), own(b),    own(a),
+                            own(o),    kept,          key_heads, heads,  key_width, value_width};
            })
       .def("forward", &DeltaLayer::forward)
       .def("replay", &DeltaLayer::replay);

@@ -134,8 +134,8 @@ class Operation : public mx::Primitive {
   Body body_;
 };
 
-inline Arrays operation(const char* name, std::vector<mx::Shape> shapes, std::vector<mx::Dtype> dtypes,
-                 Arrays inputs, Body body) {
+inline Arrays operation(const char* name, std::vector<mx::Shape> shapes,
+                        std::vector<mx::Dtype> dtypes, Arrays inputs, Body body) {
   auto stream = mx::default_stream(mx::Device::cpu);
   return mx::array::make_arrays(std::move(shapes), std::move(dtypes),
                                 std::make_shared<Operation>(stream, name, std::move(body)),

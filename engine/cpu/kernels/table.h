@@ -58,8 +58,8 @@ struct GatedDelta {
 };
 
 // Softmax attention of `rows` queries of one head over `keys` keys. With `causal` the last row
-// sees all of them, the one before it one less, and so on; a mask (rows, keys) that is not null says
-// of each key whether a row sees it. Row pitches in elements.
+// sees all of them, the one before it one less, and so on; a mask (rows, keys) that is not null
+// says of each key whether a row sees it. Row pitches in elements.
 struct Attention {
   Type type;
   Matrix q, k, v;
@@ -101,8 +101,8 @@ struct Convolve {
   bool silu;
 };
 
-// y[t, c] = sum over i of (base[i, c] + own[t, i, c / group]) * x[t - i, c]; before the first row are
-// zeros. x, base and own in `type`; own's rows are `own_pitch` elements apart.
+// y[t, c] = sum over i of (base[i, c] + own[t, i, c / group]) * x[t - i, c]; before the first row
+// are zeros. x, base and own in `type`; own's rows are `own_pitch` elements apart.
 struct OwnConvolve {
   Type type;
   const void *x, *base, *own;
