@@ -74,8 +74,8 @@ GGUF, those on MLX the same packed weights with 32-bit scales, which on a CPU is
 Each computes on one thread and decodes greedily, at most {settings.get("max_tokens", "?")} tokens.
 Repeats are interleaved, at most {settings.get("repeat", "?")}; a system that takes long repeats as
 often as the time allows. Numbers are medians, with the lowest and the highest repeat; ratios are
-geometric means over repeats that ran side by side, with 95 % intervals. Servers are measured by what
-their client sees, but llama.cpp by its own clock, which leaves HTTP out.
+geometric means over repeats that ran side by side, with 95 % intervals. Servers are measured by
+what their client sees, but llama.cpp by its own clock, which leaves HTTP out.
 """
 
 
