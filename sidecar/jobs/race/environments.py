@@ -16,7 +16,7 @@ from msgspec import Struct
 
 from engine import EngineError
 
-PIP_SECONDS = 900.0
+PIP_SECONDS = 1800.0
 _COMPLETE = "versions.json"
 _VERSIONS = (
     "import importlib.metadata, json, platform; "
@@ -70,7 +70,8 @@ def install(environment: PeerEnvironment, folder: Path) -> Installed:
 def _make(environment: PeerEnvironment, place: Path) -> None:
     _run([sys.executable, "-P", "-m", "venv", str(place)], environment.name)
     python = str(_python(place))
-    pip = [python, "-P", "-m", "pip", "--disable-pip-version-check", "install", "--quiet"]
+    pip = [python, "-P", "-m", "pip", "--disable-pip-version-check"]
+    pip += ["install", "--quiet", "--no-compile"]
     if environment.requirements:
         _run([*pip, *environment.requirements], environment.name)
     if environment.alone:
