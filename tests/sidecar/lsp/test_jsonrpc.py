@@ -13,6 +13,7 @@ from sidecar.lsp.jsonrpc import Notification, Request, Response, RpcError, parse
         (b'{"jsonrpc":"2.0","method":"m","params":[1]}', Notification("m", [1])),
         (b'{"jsonrpc":"2.0","id":1,"result":null}', Response(1)),
         (b'{"jsonrpc":"2.0","id":3,"error":{"code":1,"message":"m"}}', Response(3, error="m")),
+        (b'{"jsonrpc":"2.0","id":null,"error":{"message":"m"}}', Response(None, error="m")),
         ('{"jsonrpc":"2.0","method":"é😀"}'.encode(), Notification("é😀", None)),
     ],
 )
