@@ -71,11 +71,12 @@ Written by `{COMMAND}`; do not edit. The same numbers, and every repeat, are in 
 
 But for the built-in pair, all run SmolLM2-135M-Instruct (4-bit, groups of 32): llama.cpp the Q4_1
 GGUF, those on MLX the same packed weights with 32-bit scales, which on a CPU is their fastest form.
-Each computes on one thread and decodes greedily, at most {settings.get("max_tokens", "?")} tokens.
-Repeats are interleaved, at most {settings.get("repeat", "?")}; a system that takes long repeats as
-often as the time allows. Numbers are medians, with the lowest and the highest repeat; ratios are
-geometric means over repeats that ran side by side, with 95 % intervals. Servers are measured by
-what their client sees, but llama.cpp by its own clock, which leaves HTTP out.
+Each computes on one thread and decodes greedily, at most {settings.get("max_tokens", "?")} tokens,
+twice as many of a rewrite. Repeats are interleaved, at most {settings.get("repeat", "?")}; a system
+that takes long repeats as often as the time allows. Numbers are medians, with the lowest and the
+highest repeat; ratios are geometric means over repeats that ran side by side, with 95 % intervals.
+Servers are measured by what their client sees, but llama.cpp by its own clock, which leaves HTTP
+out.
 """
 
 

@@ -14,7 +14,7 @@ from engine import PillionError
 from sidecar.jobs.race.contenders import Served
 from sidecar.jobs.race.tasks import first_turn, second_turn
 
-REPLY_TOKENS = 16
+REPLY_TOKENS = 8
 # Idle time, in which a server may write down what it has computed.
 PAUSE_SECONDS = 2.0
 

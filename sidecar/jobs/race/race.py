@@ -92,7 +92,8 @@ class Race:
                 if self.clock() > self.deadline:
                     self._out_of_time(contender)
                     continue
-                turn = await self._turn(contender, task, self.max_tokens)
+                tokens = self.max_tokens * task.length
+                turn = await self._turn(contender, task, tokens)
                 if turn is not None:
                     made, seconds = turn
                     taken[contender.name] += seconds

@@ -51,8 +51,9 @@ ENVIRONMENTS = {
     ),
 }
 
-# Their decoding is mlx_lm's, which is measured on all; a reply of theirs takes many seconds here.
-SOME = (REWRITE, CHAT)
+# A reply of these takes many seconds here. The servers decode as mlx_lm does, which is measured on
+# all tasks; looking drafts up is for rewrites.
+SERVERS_REGIMES, LOOKUP_REGIMES = (CHAT,), (REWRITE,)
 # llama.cpp's ways to draft without a second model.
 N_GRAM_TYPES = ("ngram_simple", "ngram_mod", "ngram_map_k", "ngram_cache")
 LLAMA_SERVER = Path(__file__).with_name("llama_server.py")
@@ -126,7 +127,7 @@ def _dspark(mode: str) -> ServedPeer:
         command=command,
         model=lambda weights: Path(weights.folder).name,
         serial=f"{DSPARK} baseline" if mode != "baseline" else None,
-        regimes=SOME,
+        regimes=LOOKUP_REGIMES,
         remembers=True,
     )
 
@@ -148,12 +149,14 @@ SERVED_PEERS = (
         name=MLX_LM_SERVER,
         peer=MLX_LM_SERVER,
         command=_mlx_lm_server,
-        regimes=SOME,
+        regimes=SERVERS_REGIMES,
         remembers=True,
     ),
     _dspark("baseline"),
     _dspark("lookup"),
-    ServedPeer(name=VLLM_MLX, peer=VLLM_MLX, command=_vllm_mlx, regimes=SOME, remembers=True),
+    ServedPeer(
+        name=VLLM_MLX, peer=VLLM_MLX, command=_vllm_mlx, regimes=SERVERS_REGIMES, remembers=True
+    ),
 )
 # One of each server, to see how soon the first token comes.
 FIRST_TOKEN = (LLAMA, MLX_LM_SERVER, f"{DSPARK} lookup", VLLM_MLX)

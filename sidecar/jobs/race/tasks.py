@@ -8,7 +8,7 @@ from typing import Any
 from msgspec import Struct
 
 from engine import EngineClient
-from sidecar.jobs.coding_prompts import INVOICE, QUEUE, SETTINGS
+from sidecar.jobs.coding_prompts import QUEUE, SETTINGS
 
 NEW_CODE, REWRITE, TOOL_CALL, CHAT = "new code", "rewrite", "tool call", "chat"
 REGIMES = (NEW_CODE, REWRITE, TOOL_CALL, CHAT)
@@ -18,10 +18,12 @@ Messages = tuple[dict[str, Any], ...]
 
 
 class Task(Struct, frozen=True, kw_only=True):
-    """messages: for servers. prompt: the same as token ids of the loaded model."""
+    """messages: for servers. prompt: the same as token ids of the loaded model. length: of the
+    reply, in those of an ordinary one."""
 
     name: str
     regime: str
+    length: int = 1
     messages: Messages = ()
     prompt: tuple[int, ...] = ()
 
@@ -71,6 +73,8 @@ async def tasks(client: EngineClient, regimes: tuple[str, ...] = REGIMES) -> lis
         Task(
             name=name,
             regime=regime,
+            # A file is rewritten to its end.
+            length=2 if regime == REWRITE else 1,
             messages=messages,
             prompt=(await client.chat(list(messages))).tokens,
         )
@@ -82,7 +86,7 @@ async def tasks(client: EngineClient, regimes: tuple[str, ...] = REGIMES) -> lis
 def first_turn(number: int) -> Messages:
     """A file and a question about it; no two numbers share a prefix beyond the template's."""
     asked = "What does the second function do? Answer in one sentence."
-    return _user(f"# {number}: settings.py and invoice.py\n{_fenced(SETTINGS + INVOICE)}{asked}")
+    return _user(f"# {number}: settings.py\n{_fenced(SETTINGS)}{asked}")
 
 
 def second_turn(number: int, reply: str) -> Messages:
