@@ -296,8 +296,8 @@ class EngineOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
         measures at load what takes about half a second.
     max_active: requests that hold caches at once; max_queue: requests waiting behind them.
     dtype: ``auto``, ``bfloat16`` or ``float32``: activations and unquantised weights.
-    kernels: ``auto`` uses Pillion's own where they are exact and faster, with the best instruction set;
-        a name of `engine.cpu.INSTRUCTION_SETS` forces that one; ``off`` is stock MLX.
+    kernels: ``auto`` uses Pillion's own where they are exact and faster, with the best instruction
+        set; a name of `engine.cpu.INSTRUCTION_SETS` forces that one; ``off`` is stock MLX.
     audit: decode past drafted replies again, target-only, in idle time.
     """
 

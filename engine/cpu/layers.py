@@ -79,6 +79,7 @@ def is_plain(linear: Any, dtype: mx.Dtype) -> bool:
 
 
 def weights_of(linear: Any) -> Any:
+    """The extension's handle on a linear layer's weight, [N, K] or packed with scales and biases."""
     inner = stock(linear)
     if type(inner) is nn.Linear:
         return extension().Weights([inner.weight])
@@ -87,6 +88,7 @@ def weights_of(linear: Any) -> Any:
 
 
 def norm_of(module: Any) -> Any:
+    """The extension's handle on an RMSNorm's weight, [H], and epsilon."""
     inner = stock(module)
     return extension().Norm(inner.weight, inner.eps)
 

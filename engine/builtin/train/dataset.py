@@ -78,6 +78,7 @@ def stream(found: Iterable[Sample], most_rows: int) -> tuple[Rows, Weights]:
 def rows_of(
     kind: str, sources: list[Source], renderer: Renderer, seed: int, most_rows: int
 ) -> tuple[Rows, Weights]:
+    """The rows of one kind of samples, [rows, LENGTH], and what each of their tokens counts."""
     if kind == "rename":
         return renames(sources, renderer, seed, most_rows)
     found = samples(kind, sources, renderer, seed)
