@@ -79,7 +79,7 @@ def is_plain(linear: Any, dtype: mx.Dtype) -> bool:
 
 
 def weights_of(linear: Any) -> Any:
-    """The extension's handle on a linear layer's weight, [N, K] or packed with scales and biases."""
+    """The extension's handle on a layer's weight, [N, K] or packed with scales and biases."""
     inner = stock(linear)
     if type(inner) is nn.Linear:
         return extension().Weights([inner.weight])
