@@ -41,7 +41,7 @@ def test_the_figures_are_all_there(column: str) -> None:
 
 def test_both_drafters_are_measured() -> None:
     names = {folder.name for folder in DRAFTERS}
-    assert names | {"copy"} == set(CARD["measured"]["built-in"]["tokens_a_round"])
+    assert names | {"copy", "itself"} == set(CARD["measured"]["built-in"]["tokens_a_round"])
 
 
 def test_the_new_pair_is_better_than_the_bootstrap() -> None:
@@ -49,6 +49,17 @@ def test_the_new_pair_is_better_than_the_bootstrap() -> None:
     for score in ("tool_and_arguments", "rename"):
         shares = [report["scores"][score] for report in (new, old)]
         assert shares[0]["right"] / shares[0]["of"] > shares[1]["right"] / shares[1]["of"]
+
+
+def test_a_target_that_drafts_for_itself_is_always_right() -> None:
+    counts = CARD["measured"]["built-in"]["tokens_a_round"]["itself"]["t07"]
+    assert counts["code"] > 7.0
+    assert counts["own_noise_code"] < 0.5 * counts["code"]
+
+
+def test_half_of_the_renames_of_short_functions_are_exact() -> None:
+    score = CARD["measured"]["built-in"]["scores"]["rename_short"]
+    assert 2 * score["right"] >= score["of"]
 
 
 def test_licences_are_listed() -> None:
