@@ -24,9 +24,9 @@ REPLY_SECONDS = 240.0
 
 class Measured(Struct, frozen=True, kw_only=True):
     """One greedy reply. prefill, decode: seconds up to the first token, and from there to the last.
-    cold: no prefix of the prompt came from a cache, as far as it is known. output: a hash of the
-    token ids, or of the text where a server tells no ids. text: a hash of the text, where there is
-    one. drafted, accepted: draft tokens, where it says."""
+    cached: prompt tokens that came from a cache, as far as it is known. output: a hash of the token
+    ids, or of the text where a server tells no ids. text: where there is one. drafted, accepted:
+    draft tokens, where it says."""
 
     prompt_tokens: int
     tokens: int
@@ -34,7 +34,7 @@ class Measured(Struct, frozen=True, kw_only=True):
     decode: float
     output: str
     text: str = ""
-    cold: bool = True
+    cached: int = 0
     drafted: int | None = None
     accepted: int | None = None
 
@@ -45,8 +45,13 @@ class Measured(Struct, frozen=True, kw_only=True):
 
     @property
     def prompt_speed(self) -> float:
-        """Prompt tokens a second."""
-        return self.prompt_tokens / self.prefill if self.prefill > 0 else 0.0
+        """Prompt tokens a second, of those that were read."""
+        return self.read / self.prefill if self.prefill > 0 else 0.0
+
+    @property
+    def read(self) -> int:
+        """Prompt tokens that no cache had."""
+        return self.prompt_tokens - self.cached
 
 
 class Contender(Protocol):
@@ -98,8 +103,8 @@ class InProcess:
             prefill=made.prefill_ms / 1e3,
             decode=made.decode_ms / 1e3,
             output=hash_of(made.tokens),
-            text=text_hash(await self.client.decode(text)),
-            cold=made.cached_tokens == 0,
+            text=(await self.client.decode(text)).strip(),
+            cached=made.cached_tokens,
             drafted=made.accepted + made.rejected,
             accepted=made.accepted,
         )
@@ -209,23 +214,19 @@ def measured(streamed: ChatStream, prompt_tokens: int, *, remembered: bool) -> M
     facts = streamed.facts.get("pillion") or {}
     accepted = facts.get("accepted", timings.get("draft_n_accepted"))
     rejected = facts.get("rejected")
-    hashed = text_hash(streamed.text)
+    text = streamed.text.strip()
+    read = streamed.prompt_tokens or prompt_tokens
     return Measured(
-        prompt_tokens=streamed.prompt_tokens or prompt_tokens,
+        prompt_tokens=read,
         tokens=tokens,
         prefill=prefill,
         decode=decode,
-        output=hashed,
-        text=hashed,
-        cold=not remembered and not streamed.cached_tokens,
+        output=hashlib.sha256(text.encode()).hexdigest(),
+        text=text,
+        cached=read if remembered else streamed.cached_tokens or 0,
         drafted=timings.get("draft_n") if rejected is None else accepted + rejected,
         accepted=accepted,
     )
-
-
-def text_hash(text: str) -> str:
-    """SHA-256 of the text without the blanks around it, which some servers take away."""
-    return hashlib.sha256(text.strip().encode()).hexdigest()
 
 
 def hash_of(tokens: tuple[int, ...]) -> str:

@@ -19,7 +19,7 @@ from sidecar.jobs.surplus_benchmark import Ratio, ratio
 
 TARGET_ONLY, PORTFOLIO = "Pillion target-only", "Pillion"
 PILLION_DFLASH = "Pillion dflash"
-# In a shorter prompt, what a request costs by itself would hide what a token costs.
+# Where fewer are read, what a request costs by itself would hide what a token costs.
 PREFILL_TOKENS = 64
 
 Speed = Callable[[Measured], float]
@@ -27,8 +27,8 @@ Speed = Callable[[Measured], float]
 
 class Row(Struct, frozen=True, kw_only=True):
     """One system on one task. Speeds are in tokens a second: medians, and every repeat; a prompt's
-    where it was cold. exact: the output is the serial system's (`Contender.serial`) in every
-    repeat, None without such. same: it is what Pillion decodes target-only."""
+    where most of it was read. exact: the output is the serial system's (`Contender.serial`) in
+    every repeat, None without such. same: it is what Pillion decodes target-only."""
 
     system: str
     task: str
@@ -64,7 +64,9 @@ def rows(race: Race, contenders: Sequence[Contender]) -> list[Row]:
             if not runs:
                 continue
             made = [runs[number] for number in sorted(runs)]
-            cold = tuple(round(run.prompt_speed, 2) for run in made if run.cold)
+            cold = tuple(
+                round(run.prompt_speed, 2) for run in made if run.read >= run.prompt_tokens / 2
+            )
             decode = tuple(round(run.decode_speed, 2) for run in made)
             found.append(
                 Row(
@@ -80,7 +82,7 @@ def rows(race: Race, contenders: Sequence[Contender]) -> list[Row]:
                     drafted=made[-1].drafted,
                     accepted=made[-1].accepted,
                     exact=_equal(race, runs, contender.serial, task.name),
-                    same=_same(race, runs, task.name),
+                    same=_equal(race, runs, TARGET_ONLY, task.name),
                 )
             )
     return found
@@ -88,19 +90,22 @@ def rows(race: Race, contenders: Sequence[Contender]) -> list[Row]:
 
 def _equal(race: Race, runs: Mapping[int, Measured], serial: str | None, task: str) -> bool | None:
     """Greedy decoding has one output, so any of the serial system's repeats will do."""
-    truths = {run.output for run in race.runs.get((serial or "", task), {}).values()}
+    truths = race.runs.get((serial or "", task), {}).values()
     if not truths:
         return None
-    return all(run.output in truths for run in runs.values())
+    return all(any(agree(run, truth) for truth in truths) for run in runs.values())
 
 
-def _same(race: Race, runs: Mapping[int, Measured], task: str) -> bool | None:
-    """By text, or where one has none by token ids."""
-    serial = race.runs.get((TARGET_ONLY, task), {}).values()
-    truths = {hashed for run in serial for hashed in (run.output, run.text) if hashed}
-    if not truths:
-        return None
-    return all(truths & {run.output, run.text} for run in runs.values())
+def agree(run: Measured, truth: Measured) -> bool:
+    """By token ids, or by text where one of them has no ids. One that went on behind the limit has
+    to agree up to there."""
+    if run.output == truth.output:
+        return True
+    if not run.text or not truth.text:
+        return False
+    if run.tokens > truth.tokens:
+        return run.text.startswith(truth.text)
+    return run.text == truth.text
 
 
 def against(
@@ -139,8 +144,8 @@ def decoding(run: Measured) -> float:
 
 
 def prefill(run: Measured) -> float:
-    """Prompt tokens a second; 0, which no ratio counts, for one that was cached or is short."""
-    return run.prompt_speed if run.cold and run.prompt_tokens >= PREFILL_TOKENS else 0.0
+    """Prompt tokens a second; 0, which no ratio counts, where few were read."""
+    return run.prompt_speed if run.read >= PREFILL_TOKENS else 0.0
 
 
 def best_llama(race: Race, regime: str) -> str | None:

@@ -71,10 +71,10 @@ def builtin_race() -> Race:
     return made
 
 
-def reply(decode: float, prefill: float, output: str = "right", *, cold: bool = True) -> Measured:
+def reply(decode: float, prefill: float, output: str = "right", *, cached: int = 0) -> Measured:
     """Eleven tokens behind a hundred."""
     return Measured(
-        prompt_tokens=100, tokens=11, prefill=prefill, decode=decode, output=output, cold=cold
+        prompt_tokens=100, tokens=11, prefill=prefill, decode=decode, output=output, cached=cached
     )
 
 

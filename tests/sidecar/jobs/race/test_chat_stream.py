@@ -66,8 +66,8 @@ async def test_a_server_that_died_is_asked_for_its_last_words() -> None:
 async def test_only_the_first_reply_of_a_server_that_remembers_is_cold() -> None:
     with fake_server("good") as server:
         served = Served(name="fake", server=server, model="m", remembers=True)
-        assert (await served.reply(TASK, 8)).cold
-        assert not (await served.reply(TASK, 8)).cold
+        assert (await served.reply(TASK, 8)).read == 70
+        assert (await served.reply(TASK, 8)).read == 0
         assert served.peak_bytes() > 1 << 20 or sys.platform == "darwin"
 
 

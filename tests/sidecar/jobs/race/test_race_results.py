@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import msgspec
 import pytest
 from race_results import TASKS, builtin_race, contenders, race, reply, results, round_of
 
@@ -9,6 +10,7 @@ from sidecar.jobs.race.results import (
     PORTFOLIO,
     TARGET_ONLY,
     against,
+    agree,
     best_llama,
     comparisons,
     decoding,
@@ -64,7 +66,7 @@ def test_what_was_not_measured_is_no_number() -> None:
 
 def test_cached_and_short_prompts_do_not_count_as_prefill() -> None:
     over = Race(TASKS[:1], 11, deadline=1.0)
-    over.runs["a", "rename"] = {0: reply(1.0, 1.0), 1: reply(1.0, 0.001, cold=False)}
+    over.runs["a", "rename"] = {0: reply(1.0, 1.0), 1: reply(1.0, 0.001, cached=90)}
     over.runs["b", "rename"] = {0: reply(1.0, 2.0), 1: reply(1.0, 2.0)}
     found = against(over, "a", "b", "prefill", prefill)
     assert found is not None
@@ -86,6 +88,15 @@ def test_rows_say_whether_output_is_the_serial_one() -> None:
     row = found[TARGET_ONLY, "advice"]
     assert (row.decode, row.decode_repeats) == (7.5, (10.0, 5.0))
     assert (row.prompt, row.tokens, row.prompt_tokens) == (75.0, 11, 100)
+
+
+def test_one_that_goes_on_behind_the_limit_agrees_up_to_there() -> None:
+    truth = msgspec.structs.replace(reply(1.0, 1.0, "a"), text="def total(): pass")
+    longer = msgspec.structs.replace(truth, output="b", tokens=12, text="def total(): passed")
+    assert agree(longer, truth)
+    assert not agree(msgspec.structs.replace(longer, text="def sum(): passed"), truth)
+    assert not agree(msgspec.structs.replace(longer, tokens=10, text="def"), truth)
+    assert not agree(msgspec.structs.replace(longer, text=""), truth)
 
 
 def test_rows_that_we_lose_are_found() -> None:
