@@ -42,7 +42,8 @@ def reply_grammar(
         again = ""
         if reply.several and form.between is not None:
             again = f" ({rules.literal(form.between)} call)*"
-        alternatives.append(f"{rules.literal(form.begin)} call{again} {rules.literal(form.end)}")
+        begin, end = rules.literal(form.begin), rules.literal(form.end)
+        alternatives.append(f"{begin} call{again} {end}".strip())
     text = rules.text(" | ".join(alternatives), **named)
     field = blamed[0][0] if len(blamed) == 1 else "tools"
     if reason := problem(text):
