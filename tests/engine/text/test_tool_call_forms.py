@@ -361,9 +361,8 @@ async def test_the_built_in_model_calls_what_it_must(
     builtin_engine: EngineClient, sampling: Sampling
 ) -> None:
     short = {"type": "string", "maxLength": 12}
-    parameters = EDIT | {
-        "properties": EDIT["properties"] | {"path": short, "note": {"type": "null"}}
-    }
+    bounded = {"path": short, "id": {"type": "string", "maxLength": 6}, "note": {"type": "null"}}
+    parameters = EDIT | {"properties": EDIT["properties"] | bounded}
     tools = [{"type": "function", "function": {"name": "edit", "parameters": parameters}}]
     reply = ReplyFormat(calls=True, several=False)
     ask = [{"role": "user", "content": "Say hello."}]
