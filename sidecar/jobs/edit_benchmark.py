@@ -9,7 +9,7 @@ from msgspec import Struct
 
 from engine import EngineError, instructions
 from sidecar.jobs.edit_tasks import EditTask
-from sidecar.jobs.race.contenders import Measured, text_hash
+from sidecar.jobs.race.contenders import Measured
 from sidecar.jobs.race.race import Runs
 from sidecar.jobs.surplus_benchmark import Ratio, ratio
 
@@ -123,7 +123,7 @@ def edit_figures(
 def right_answers(runs: Runs, system: str, tasks: Sequence[EditTask]) -> int:
     """How many tasks a system does exactly as they should be done."""
     return sum(
-        one.text == text_hash(instructions.reply(task.right))
+        one.text == instructions.reply(task.right).strip()
         for task in tasks
         for one in list(runs.get((system, task.name), {}).values())[:1]
     )

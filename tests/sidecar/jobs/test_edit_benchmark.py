@@ -13,7 +13,7 @@ from sidecar.jobs.edit_benchmark import (
     right_answers,
 )
 from sidecar.jobs.edit_tasks import KINDS, EditTask, edit_tasks
-from sidecar.jobs.race.contenders import InProcess, Measured, text_hash
+from sidecar.jobs.race.contenders import InProcess, Measured
 from sidecar.jobs.race.tasks import Task
 
 SOURCE = '''
@@ -126,6 +126,6 @@ async def test_right_answers_are_counted_by_what_the_engine_says():
     asked = Task(name="x", regime="r", prompt=(1, 2))
     measured = await InProcess("portfolio", client).reply(asked, 100)
     await client.stop()
-    assert measured.text == text_hash("```python\nb = 1\n```")
+    assert measured.text == "```python\nb = 1\n```"
     assert right_answers({("portfolio", "x"): {0: measured}}, "portfolio", [task]) == 1
     assert right_answers({("portfolio", "x"): run(3, 1.0)}, "portfolio", [task]) == 0
