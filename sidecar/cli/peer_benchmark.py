@@ -66,6 +66,7 @@ HELD_OUT_STEP = 2
 # Tokens of a reply through a door, and of a repetitive one, whose rounds are of one to eight rows;
 # in those of the race.
 DOOR_TOKENS, VERIFY_TOKENS = 2, 4
+DOOR_TASKS = 2
 
 
 class PeersSettings(Struct, frozen=True, kw_only=True):
@@ -184,7 +185,7 @@ class PeerBenchmark:
         with Rpc(address, timeout=120) as rpc:
             self._doors = await door_overheads(
                 client,
-                self._race.tasks,
+                self._race.tasks[:DOOR_TASKS],
                 port=int(address.url.rpartition(":")[2]),
                 api_key=address.api_key,
                 call=rpc.call,
