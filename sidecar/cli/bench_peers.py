@@ -46,7 +46,10 @@ def peers(
         if report is not None:
             write_document(results, report)
 
-    results = asyncio.run(PeerBenchmark(settings, weights, installed, absent, write).run())
+    try:
+        results = asyncio.run(PeerBenchmark(settings, weights, installed, absent, write).run())
+    except asyncio.CancelledError:
+        raise EngineError("interrupted; what was known by then is in the files") from None
     console = report_console()
     for name, one in results.comparisons.items():
         if one is not None:

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
+import signal
 import sys
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 
+import pytest
 from fake_servers import start
 
 from engine import CacheOptions, EngineClient, EngineError, EngineOptions, PeerWeights
@@ -45,7 +49,9 @@ class Serving:
         )
 
 
-async def run(serving: Serving, installed: dict[str, Installed]) -> tuple[Results, list[Results]]:
+async def run(
+    serving: Callable[[Path], Awaitable[Served]], installed: dict[str, Installed]
+) -> tuple[Results, list[Results]]:
     """The results, and what was written on the way."""
     settings = PeersSettings(peers=(LLAMA,), regimes=REGIMES, repeat=2, max_tokens=8, minutes=1.0)
     written: list[Results] = []
@@ -91,3 +97,21 @@ async def test_a_peer_that_does_not_start_and_one_that_does_not_come_back_are_ro
     assert results.peers == {LLAMA: {"xllamacpp": "1"}}
     assert any(row.system == PILLION_SERVED for row in results.rows)
     assert results.complete
+
+
+async def test_signals_stop_the_servers_that_were_started() -> None:
+    serving = Serving()
+    started: list[Served] = []
+
+    async def interrupted(folder: Path) -> Served:
+        served = await serving(folder)
+        started.append(served)
+        # As a terminal or `timeout` sends them: to the process, and to its group.
+        os.kill(os.getpid(), signal.SIGTERM)
+        os.kill(os.getpid(), signal.SIGTERM)
+        return served
+
+    with pytest.raises(asyncio.CancelledError):
+        await run(interrupted, {})
+    with pytest.raises(EngineError, match="fake ended"):
+        started[0].server.check()
