@@ -50,7 +50,10 @@ std::map<std::string, const Kernels*> sets() {
       found["avx512"] = &pillion::avx512_kernels;
       if (__builtin_cpu_supports("avx512bf16")) {
         found["avx512_bf16"] = &pillion::avx512_bf16_kernels;
-        if (tiles_allowed()) found["amx"] = &pillion::amx_kernels;
+        if (tiles_allowed()) {
+          found["amx"] = &pillion::amx_kernels;
+          found["amx_dense"] = &pillion::amx_dense_kernels;
+        }
       }
     }
   }

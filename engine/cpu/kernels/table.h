@@ -145,6 +145,7 @@ extern const Kernels avx2_kernels;
 extern const Kernels avx512_kernels;
 extern const Kernels avx512_bf16_kernels;
 extern const Kernels amx_kernels;
+extern const Kernels amx_dense_kernels;
 extern const Kernels neon_kernels;
 
 }  // namespace pillion
