@@ -16,9 +16,9 @@ from typing import Any
 
 from engine.cpu.build import MODULE, BuildError, compiler, fingerprint
 
-# From the slowest to the fastest at decoding. Their bits differ, so a process uses one. "amx" is all
-# matrices on tiles, which reads prompts and verifies quickest; "amx_dense" leaves quantised ones
-# to AVX-512, which is twice as fast at one row of them.
+# From the slowest to the fastest at decoding. Their bits differ, so a process uses one. "amx" puts
+# all matrices on tiles, which reads prompts and verifies quickest; "amx_dense" leaves quantised
+# ones to AVX-512, which is twice as fast at one row of them.
 INSTRUCTION_SETS = ("neon", "avx2", "avx512", "avx512_bf16", "amx", "amx_dense")
 
 
