@@ -183,19 +183,19 @@ def opened(loop: LoopUnderTest) -> None:
 @pytest.mark.parametrize("dtype", [mx.float32, mx.bfloat16], ids=str)
 def test_the_bytes_counted_are_the_bytes_held(dtype):
     loop = LoopUnderTest(bind(*tiny(HYBRID, dtype)), context=4096)
-    # What is made once and kept, in this engine and by other tests of the process, is made before.
-    loop.reply((*LONG, 9, *range(9, 69)), boundaries=(200, 401), max_tokens=3)
-    loop.reuse.cache.memory.clear()
-    gc.collect()
-    before = mx.get_active_memory()
-    for n in range(12):
-        prompt = (*LONG, n, *range(n, n + 60))
-        loop.reply(prompt, boundaries=(200, 401), max_tokens=3)
-    gc.collect()
-    held = mx.get_active_memory() - before
-    counted = loop.reuse.status().memory_bytes
-    # Small arrays are rounded up, by less than this altogether.
-    assert held < 1.25 * counted + 100_000
+    freed, counted = [], 0
+    # Other engines of the process may allocate meanwhile, seldom in the moment that clearing takes.
+    for _ in range(3):
+        for n in range(6):
+            prompt = (*LONG, n, *range(n, n + 60))
+            loop.reply(prompt, boundaries=(200, 401), max_tokens=3)
+        gc.collect()
+        counted = loop.reuse.status().memory_bytes
+        before = mx.get_active_memory()
+        loop.reuse.cache.memory.clear()
+        freed.append(before - mx.get_active_memory())
+    held = sorted(freed)[1]
+    assert held < 1.25 * counted
     assert counted < 1.6 * held
 
 
