@@ -6,31 +6,17 @@ names. A language without a grammar is plain text, where words are found and not
 
 from __future__ import annotations
 
-import functools
-import importlib
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Literal
 
-if TYPE_CHECKING:
-    from tree_sitter import Node, Parser, Tree
+from sidecar.workspace.languages import GRAMMARS, grammar_of, parser_of
 
-_GRAMMARS = {
-    "python": ("tree_sitter_python", "language", (".py", ".pyi")),
-    "javascript": ("tree_sitter_javascript", "language", (".js", ".jsx", ".mjs", ".cjs")),
-    "typescript": ("tree_sitter_typescript", "language_typescript", (".ts", ".mts", ".cts")),
-    "tsx": ("tree_sitter_typescript", "language_tsx", (".tsx",)),
-    "go": ("tree_sitter_go", "language", (".go",)),
-    "rust": ("tree_sitter_rust", "language", (".rs",)),
-    "java": ("tree_sitter_java", "language", (".java",)),
-    "c": ("tree_sitter_c", "language", (".c",)),
-    "cpp": ("tree_sitter_cpp", "language", (".cc", ".cpp", ".cxx", ".hpp", ".hh", ".h")),
-    "ruby": ("tree_sitter_ruby", "language", (".rb",)),
-    "lua": ("tree_sitter_lua", "language", (".lua",)),
-}
-_BY_SUFFIX = {suffix: name for name, (_, _, suffixes) in _GRAMMARS.items() for suffix in suffixes}
+if TYPE_CHECKING:
+    from tree_sitter import Node, Tree
+
 # Other kinds of text that a fence can name.
 _PLAIN = {
     ".sh": "bash",
@@ -53,8 +39,7 @@ Role = Literal["definition", "name", "member", "keyword", "text"]
 
 def language_of(path: str) -> str:
     """How a fence calls the language of a file; empty where its name does not tell."""
-    suffix = PurePath(path).suffix.lower()
-    return _BY_SUFFIX.get(suffix) or _PLAIN.get(suffix, "")
+    return grammar_of(path) or _PLAIN.get(PurePath(path).suffix.lower(), "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,8 +67,8 @@ class Syntax:
         self.text = text
         self.language = language
         self._data = text.encode(errors="surrogatepass")
-        parser = _parser(language)
-        self._tree: Tree | None = parser.parse(self._data) if parser is not None else None
+        known = language in GRAMMARS
+        self._tree: Tree | None = parser_of(language).parse(self._data) if known else None
 
     @property
     def parsed(self) -> bool:
@@ -167,20 +152,6 @@ def regions(syntax: Syntax, lines: Sequence[int], most: int) -> list[tuple[int, 
             start = found[-1][1]
         found.append((start, end))
     return found
-
-
-@functools.cache
-def _parser(language: str) -> Parser | None:
-    """None where there is no grammar, or it is not installed."""
-    if language not in _GRAMMARS:
-        return None
-    module, function, _ = _GRAMMARS[language]
-    try:
-        from tree_sitter import Language, Parser
-
-        return Parser(Language(getattr(importlib.import_module(module), function)()))
-    except ImportError:
-        return None
 
 
 def _ancestors(node: Node) -> Iterator[Node]:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Coroutine
+import asyncio
+from collections.abc import Coroutine, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,9 @@ from pygls.uris import from_fs_path
 
 from sidecar.edits.hunks import Hunk
 from sidecar.edits.syntax import language_of
+from sidecar.edits.text_file import TextFile
+from sidecar.edits.writable_root import Refused, WritableRoot
+from sidecar.jobs.refactor_result import changed_file
 from sidecar.lsp.jsonrpc import REQUEST_FAILED, RpcError
 from sidecar.lsp.lifecycle import COMMANDS
 from sidecar.lsp.params import Params, invalid_params, read_params
@@ -59,34 +63,42 @@ async def _refactor(session: Session, params: RefactorParams, root: Path) -> dic
     result = await refactored(session, params, root)
     if params.plan_only or params.apply:
         return result
-    edits: list[types.TextDocumentEdit] = []
-    for file in result["files"]:
-        if file["state"] == "changed":
-            edits.append(_document_edit(session, root, file))
-    if edits:
+    changed = [file for file in result["files"] if file["state"] == "changed"]
+    texts = await asyncio.to_thread(_texts, root, changed)
+    if changed:
+        edits = [_document_edit(session, root, file, texts[file["path"]]) for file in changed]
         await _apply(session, types.WorkspaceEdit(document_changes=list(edits)))
     return result
 
 
-def _document_edit(session: Session, root: Path, file: dict[str, Any]) -> types.TextDocumentEdit:
+def _texts(root: Path, changed: Sequence[Mapping[str, Any]]) -> dict[str, str]:
+    """The texts that the results were made from, by path; raises RpcError where one is not on the
+    disk any more: its hunks would be put somewhere else."""
+    texts: dict[str, str] = {}
+    with WritableRoot(root) as workspace:
+        for file in changed:
+            try:
+                data = workspace.read(file["path"]).data
+                changed_file(data, file)
+            except Refused as reason:
+                raise RpcError(REQUEST_FAILED, f"{file['path']} {reason.message}") from None
+            texts[file["path"]] = TextFile.of(data).text
+    return texts
+
+
+def _document_edit(
+    session: Session, root: Path, file: Mapping[str, Any], text: str
+) -> types.TextDocumentEdit:
     """For the version that is open, where one is; else for the file on the disk."""
     uri = from_fs_path(str(root / file["path"])) or ""
     opened = session.documents.get(uri)
-    text, version = _text(root / file["path"]), None
-    if opened is not None:
-        if opened.text != text:
-            raise RpcError(REQUEST_FAILED, f"{file['path']} has unsaved changes; save it first")
-        version = opened.version
+    if opened is not None and opened.text != text:
+        raise RpcError(REQUEST_FAILED, f"{file['path']} has unsaved changes; save it first")
     document = Document.of(text, uri=uri)
+    version = opened.version if opened is not None else None
     identifier = types.OptionalVersionedTextDocumentIdentifier(uri, version)
     hunks = msgspec.convert(file["hunks"], list[Hunk])
     return types.TextDocumentEdit(identifier, text_edits(document, hunks, session.encoding))
-
-
-def _text(path: Path) -> str:
-    from sidecar.edits.text_file import TextFile
-
-    return TextFile.of(path.read_bytes()).text
 
 
 async def _apply(session: Session, change: types.WorkspaceEdit) -> None:

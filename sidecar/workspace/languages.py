@@ -166,18 +166,35 @@ _BY_SUFFIX = {
     suffix: language for language in reversed(LANGUAGES) for suffix in reversed(language.suffixes)
 } | dict.fromkeys(_SCRIPT.suffixes, _SCRIPT)
 
+GRAMMARS = frozenset((*(language.name for language in LANGUAGES), "tsx"))
+
 
 def language_of(path: str) -> Language | None:
     """None for a file that no grammar is known for."""
     return _BY_SUFFIX.get(PurePosixPath(path).suffix.lower())
 
 
-@functools.cache
+def grammar_of(path: str) -> str:
+    """What `parser_of` takes for a file; empty where no grammar is known for it."""
+    suffix = PurePosixPath(path).suffix.lower()
+    if suffix == ".tsx":
+        return "tsx"
+    language = _BY_SUFFIX.get(suffix)
+    return language.name if language is not None else ""
+
+
 def parser_of(grammar: str) -> tree_sitter.Parser:
-    """grammar: a language's name, or ``tsx``. A parser must not be used by two threads at once."""
+    """grammar: one of `GRAMMARS`. A new parser each time: two threads must not share one."""
     import tree_sitter
 
-    return tree_sitter.Parser(tree_sitter.Language(_grammar(grammar)))
+    return tree_sitter.Parser(_loaded(grammar))
+
+
+@functools.cache
+def _loaded(grammar: str) -> tree_sitter.Language:
+    import tree_sitter
+
+    return tree_sitter.Language(_grammar(grammar))
 
 
 def _grammar(name: str) -> object:

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from sidecar.workspace.languages import Language, parser_of
+from sidecar.workspace.languages import Language, grammar_of, parser_of
 
 if TYPE_CHECKING:
     from tree_sitter import Node
@@ -53,9 +53,9 @@ class Outline:
 
 
 def outline(text: str, language: Language, path: str = "") -> Outline:
-    """path: tells a grammar's dialects apart. Not for two threads at once."""
+    """path: tells a grammar's dialects apart."""
     data = text.encode(errors="replace")
-    grammar = "tsx" if path.endswith(".tsx") else language.name
+    grammar = grammar_of(path) or language.name
     reader = _Reader(data, language)
     for node in reader.top_level(parser_of(grammar).parse(data).root_node):
         reader.take(node)

@@ -209,6 +209,19 @@ async def test_a_refactor_with_progress_through_the_editor(serve, project):
     assert (project / "b.py").read_text() == "z = self\n"
 
 
+async def test_a_file_that_changed_while_it_was_asked_about_is_not_edited(serve, project):
+    def slow(request):
+        (project / "b.py").write_text("# new\nz = self\n")
+        return answer(request)
+
+    client = await folder_client(await serve(slow), project)
+    editor = Editor(client)
+    command = {"command": "pillion.refactor", "arguments": [{"instruction": "Call `self` this."}]}
+    with pytest.raises(RpcFailure, match=r"b\.py was changed meanwhile"):
+        await client.request("workspace/executeCommand", command)
+    assert editor.edits == []
+
+
 async def test_a_refactor_that_is_applied_here_goes_through_the_journal(serve, project):
     client = await folder_client(await serve(answer), project)
     asked = {"instruction": "Call `self` this.", "apply": True, "partialResultToken": 1}
