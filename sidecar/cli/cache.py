@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Iterable, Iterator, Mapping
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from engine import PillionError
 from sidecar.cli.connection import Rpc, require_daemon
+from sidecar.cli.options import AsJson, ConfigFile
 from sidecar.cli.terminal import human_bytes, print_facts, print_json, shown
 from sidecar.config import load_config
 
@@ -29,8 +29,8 @@ class Action(enum.StrEnum):
 
 def command(
     action: Annotated[Action, typer.Argument(help="What to do with it.")] = Action.show,
-    config: Annotated[Path | None, typer.Option(help="Settings file (TOML).")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    config: ConfigFile = None,
+    as_json: AsJson = False,
 ) -> None:
     """Show the prefix cache of the running daemon, or every prefix in it (tree); forget all that no
     request is using, in memory and on disk (clear); or check it, file by file (verify), which

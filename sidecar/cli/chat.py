@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import sys
-from pathlib import Path
 from typing import Annotated
 
 import msgspec
@@ -12,6 +11,7 @@ import typer
 
 from engine import PillionError, RequestError
 from sidecar.cli.connection import NotRunning, wait_until_ready
+from sidecar.cli.options import ConfigFile, Local
 from sidecar.cli.replies import (
     ChatReply,
     Settings,
@@ -41,10 +41,8 @@ def command(
     no_draft: Annotated[
         bool, typer.Option("--no-draft", help="Do not speculate; the replies are the same.")
     ] = False,
-    local: Annotated[
-        bool, typer.Option("--local", help="Load the model here; no daemon needed.")
-    ] = False,
-    config: Annotated[Path | None, typer.Option(help="Settings file (TOML).")] = None,
+    local: Local = False,
+    config: ConfigFile = None,
     as_json: Annotated[
         bool, typer.Option("--json", help="Print each reply as a JSON object a line.")
     ] = False,

@@ -11,6 +11,7 @@ import typer
 
 from engine import RequestError
 from sidecar.cli.connection import Rpc, wait_until_ready
+from sidecar.cli.options import AsJson, ConfigFile, Local
 from sidecar.cli.replies import as_text, daemon_for
 from sidecar.cli.terminal import print_json, shown
 from sidecar.config import load_config
@@ -37,11 +38,9 @@ def command(
     no_draft: Annotated[
         bool, typer.Option("--no-draft", help="Do not speculate; the text is the same.")
     ] = False,
-    local: Annotated[
-        bool, typer.Option("--local", help="Load the model here; no daemon needed.")
-    ] = False,
-    config: Annotated[Path | None, typer.Option(help="Settings file (TOML).")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    local: Local = False,
+    config: ConfigFile = None,
+    as_json: AsJson = False,
 ) -> None:
     """Complete code at a place in a file, or between --prefix and --suffix."""
     settings = load_config(path=config)

@@ -22,6 +22,7 @@ from engine import PillionError
 from sidecar import tcp_socket
 from sidecar.cli.background import child_environment
 from sidecar.cli.connection import Rpc, find_daemon
+from sidecar.cli.options import AsJson, ConfigFile
 from sidecar.cli.status import describe_folder
 from sidecar.cli.terminal import (
     GREEN,
@@ -72,8 +73,8 @@ def command(
     costs: Annotated[
         bool, typer.Option("--costs", help="Show what rounds cost here, by rows, and why.")
     ] = False,
-    config: Annotated[Path | None, typer.Option(help="Settings file (TOML).")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    config: ConfigFile = None,
+    as_json: AsJson = False,
 ) -> None:
     """Check this machine, the settings and the running daemon. Exits 1 on a fatal finding."""
     if costs:

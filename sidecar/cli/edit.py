@@ -18,6 +18,7 @@ from sidecar.cli.changes import (
 )
 from sidecar.cli.complete import read_stdin
 from sidecar.cli.connection import Rpc, wait_until_ready
+from sidecar.cli.options import AsJson, ConfigFile, Local
 from sidecar.cli.replies import as_text, daemon_for
 from sidecar.cli.terminal import note, print_json
 from sidecar.config import load_config
@@ -42,11 +43,9 @@ def command(
     no_draft: Annotated[
         bool, typer.Option("--no-draft", help="Do not speculate; the edit is the same.")
     ] = False,
-    local: Annotated[
-        bool, typer.Option("--local", help="Load the model here; no daemon needed.")
-    ] = False,
-    config: Annotated[Path | None, typer.Option(help="Settings file (TOML).")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    local: Local = False,
+    config: ConfigFile = None,
+    as_json: AsJson = False,
 ) -> None:
     """Change a file, or lines of it, and show the difference. --apply writes it; `pillion undo`
     takes it back."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated
 
 import msgspec
@@ -10,6 +9,7 @@ import typer
 
 from sidecar.cli.complete import read_stdin
 from sidecar.cli.connection import wait_until_ready
+from sidecar.cli.options import AsJson, ConfigFile, Local
 from sidecar.cli.replies import (
     ChatReply,
     Settings,
@@ -41,11 +41,9 @@ def command(
     explain: Annotated[
         bool, typer.Option("--explain", help="Say what drafting did, by kind of text, on stderr.")
     ] = False,
-    local: Annotated[
-        bool, typer.Option("--local", help="Load the model here; no daemon needed.")
-    ] = False,
-    config: Annotated[Path | None, typer.Option(help="Settings file (TOML).")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    local: Local = False,
+    config: ConfigFile = None,
+    as_json: AsJson = False,
 ) -> None:
     """Answer one prompt, as a conversation of one message through the model's chat template."""
     settings = load_config(path=config)

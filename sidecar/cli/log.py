@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from sidecar.cli.changes import entry_facts, folder_of, journal_of, state_of
+from sidecar.cli.options import AsJson, ConfigFile
 from sidecar.cli.terminal import BOLD, DIM, YELLOW, note, print_json, shown, styled
 from sidecar.config import load_config
 from sidecar.edits.writable_root import WritableRoot
@@ -19,8 +20,8 @@ def command(
         Path | None, typer.Option(help="Default: the repository, or folder, you are in.")
     ] = None,
     files: Annotated[bool, typer.Option("--files", help="Name the files, too.")] = False,
-    config: Annotated[Path | None, typer.Option(help="Settings file (TOML).")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    config: ConfigFile = None,
+    as_json: AsJson = False,
 ) -> None:
     """List change sets, the newest first: what `pillion undo` takes back."""
     settings = load_config(path=config)

@@ -12,13 +12,13 @@ import socket
 import sys
 import threading
 import time
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from sidecar.cli.background import ensure_daemon
 from sidecar.cli.connection import NotRunning, find_daemon
+from sidecar.cli.options import ConfigFile
 from sidecar.cli.terminal import note
 from sidecar.config import load_config
 from sidecar.runtime_dir import RuntimeDir
@@ -30,7 +30,7 @@ def command(
     no_start: Annotated[
         bool, typer.Option("--no-start", help="Fail when no daemon is running.")
     ] = False,
-    config: Annotated[Path | None, typer.Option(help="Settings file (TOML).")] = None,
+    config: ConfigFile = None,
 ) -> None:
     """Speak the Language Server Protocol on stdin and stdout, for editors.
 

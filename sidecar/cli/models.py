@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Annotated, Any
+from typing import Any
 
 import msgspec
 import typer
 
 from engine import InstalledModel, installed_models
+from sidecar.cli.options import AsJson
 from sidecar.cli.terminal import human_bytes, print_facts, print_json
 
 
 def command(
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """List the models on this machine, with their memory: weights, cache per token, and both
     together for one sequence as long as the context."""

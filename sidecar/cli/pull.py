@@ -11,6 +11,7 @@ import typer
 
 from engine import pull_model
 from sidecar.cli.models import as_json_types, facts
+from sidecar.cli.options import AsJson
 from sidecar.cli.terminal import note, print_facts, print_json
 
 
@@ -19,7 +20,7 @@ def command(
         str, typer.Argument(help="smollm2-135m, a Hub id (organisation/name) or a folder (./name).")
     ],
     revision: Annotated[str | None, typer.Option(help="Hub branch, tag or commit to pin.")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Fetch a model. A download that was cut off goes on where it stopped."""
     with _progress() as progress:

@@ -19,6 +19,7 @@ from sidecar.cli.changes import (
 )
 from sidecar.cli.complete import read_stdin
 from sidecar.cli.connection import Rpc, find_daemon, wait_until_ready
+from sidecar.cli.options import ConfigFile, Local
 from sidecar.cli.refactor_progress import Events, Table
 from sidecar.cli.replies import as_text, daemon_for
 from sidecar.cli.terminal import note
@@ -71,10 +72,8 @@ def command(
     no_draft: Annotated[
         bool, typer.Option("--no-draft", help="Do not speculate; the edits are the same.")
     ] = False,
-    local: Annotated[
-        bool, typer.Option("--local", help="Load the model here; no daemon needed.")
-    ] = False,
-    config: Annotated[Path | None, typer.Option(help="Settings file (TOML).")] = None,
+    local: Local = False,
+    config: ConfigFile = None,
     as_json: Annotated[
         bool, typer.Option("--json", help="Print events, a JSON object a line.")
     ] = False,

@@ -15,6 +15,7 @@ import typer
 from engine import PillionError, RequestError
 from sidecar.cli.background import ensure_daemon
 from sidecar.cli.connection import wait_until_ready
+from sidecar.cli.options import ConfigFile
 from sidecar.cli.terminal import (
     GREEN,
     Loading,
@@ -76,7 +77,7 @@ def command(
         str | None,
         typer.Option(help="Demand this key; better given as PILLION_HTTP_API_KEY."),
     ] = None,
-    config: Annotated[Path | None, typer.Option(help="Settings file (TOML).")] = None,
+    config: ConfigFile = None,
     detach: Annotated[
         bool, typer.Option("--detach", help="Start in the background, return when it answers.")
     ] = False,

@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import typer
 
 from sidecar.cli.connection import Rpc, find_daemon
+from sidecar.cli.options import AsJson, ConfigFile
 from sidecar.cli.surplus import saved_line
 from sidecar.cli.terminal import describe_exactness, human_bytes, print_facts, print_json
 from sidecar.config import load_config
 
 
 def command(
-    config: Annotated[Path | None, typer.Option(help="Settings file (TOML).")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    config: ConfigFile = None,
+    as_json: AsJson = False,
 ) -> None:
     """Show what the daemon is doing. Exits 1 when none is running."""
     address = find_daemon(load_config(path=config))

@@ -6,13 +6,12 @@ import contextlib
 import os
 import signal
 import time
-from pathlib import Path
-from typing import Annotated
 
 import typer
 
 from engine import PillionError
 from sidecar.cli.connection import Rpc, find_daemon
+from sidecar.cli.options import AsJson, ConfigFile
 from sidecar.cli.terminal import print_json
 from sidecar.config import load_config
 from sidecar.runtime_dir import RuntimeDir
@@ -21,8 +20,8 @@ _ASKED_SECONDS, _SIGNALLED_SECONDS = 20.0, 10.0
 
 
 def command(
-    config: Annotated[Path | None, typer.Option(help="Settings file (TOML).")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    config: ConfigFile = None,
+    as_json: AsJson = False,
 ) -> None:
     """Stop the daemon and wait until it is gone. Open requests may finish for two seconds."""
     settings = load_config(path=config)

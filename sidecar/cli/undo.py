@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from sidecar.cli.changes import entry_facts, folder_of, journal_of, say_outcomes
+from sidecar.cli.options import AsJson, ConfigFile
 from sidecar.cli.terminal import print_json
 from sidecar.config import load_config
 from sidecar.edits.writable_root import WritableRoot
@@ -26,8 +27,8 @@ def command(
     project: Annotated[
         Path | None, typer.Option(help="Default: the repository, or folder, you are in.")
     ] = None,
-    config: Annotated[Path | None, typer.Option(help="Settings file (TOML).")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    config: ConfigFile = None,
+    as_json: AsJson = False,
 ) -> None:
     """Give files the content back that they had before. A file that was changed since is left
     alone and named; then the exit code is 1."""

@@ -93,17 +93,6 @@ def unified_diff(path: str, old: str, new: str) -> Iterator[str]:
             yield "\\ No newline at end of file"
 
 
-def changed_share(old: str, new: str) -> float:
-    """The lines that are gone or new, of all lines of the longer text: 0 to 1."""
-    before, after = split_lines(old), split_lines(new)
-    changed = sum(
-        max(end - start, other_end - other_start)
-        for start, end, other_start, other_end in _matched(before, after)
-        if before[start:end] != after[other_start:other_end]
-    )
-    return changed / max(len(before), len(after), 1)
-
-
 def _matched(before: Sequence[str], after: Sequence[str]) -> Iterator[tuple[int, int, int, int]]:
     """Runs of lines, alike or not, that cover both texts. Equal ends are taken off first: difflib
     is quadratic, and an edit leaves most of a file alone."""

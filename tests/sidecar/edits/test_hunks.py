@@ -8,7 +8,6 @@ from hypothesis import strategies as st
 from sidecar.edits.hunks import (
     Hunk,
     apply_hunks,
-    changed_share,
     hunks,
     rewritten,
     unified_diff,
@@ -80,14 +79,6 @@ def test_each_line_keeps_its_own_end():
     assert rewritten(old, "a\nB\nc\nd\n") == "a\r\nB\nc\rd"
     assert rewritten("a\r\nb\r\n", "a\nx\nb\n") == "a\r\nx\r\nb\r\n"
     assert rewritten("a\n", "") == ""
-
-
-@pytest.mark.parametrize(
-    ("old", "new", "share"),
-    [("a\nb\nc\nd\n", "a\nb\nX\nd\n", 0.2), ("a\n", "a\n", 0.0), ("a", "b", 1.0)],
-)
-def test_the_changed_share(old, new, share):
-    assert changed_share(old, new) == pytest.approx(share)
 
 
 @pytest.mark.parametrize(
