@@ -101,8 +101,10 @@ def _time_axis(seconds: float) -> Iterator[str]:
     y = TOP + PLOT + BAND + 14
     for tenth in range(0, 11, 2):
         second = seconds * tenth / 10
+        # Centred, the last label would reach beyond the picture.
+        anchor = "middle" if tenth < 10 else "end"
         yield (
-            f'<text x="{_x(second, seconds):.1f}" y="{y}" text-anchor="middle">'
+            f'<text x="{_x(second, seconds):.1f}" y="{y}" text-anchor="{anchor}">'
             f"{1e3 * second:.0f} ms</text>"
         )
 
