@@ -24,6 +24,7 @@ from engine.messages import (
     Finished,
     GenerateRequest,
     Grammar,
+    Priority,
     RenderedPrompt,
     ReplyFormat,
     ToolCall,
@@ -195,6 +196,11 @@ class EngineClient:
         self._grammar_threads = ThreadPoolExecutor(max_workers=2, thread_name_prefix="grammar")
         self._loop: asyncio.AbstractEventLoop | None = None
         self._changed = asyncio.Event()
+        self._news = asyncio.Event()
+        self._awaited: set[str] = set()
+        # Told of every request and of its ending; and of every event, while somebody looks.
+        self.observers: list[Callable[[GenerateRequest | Event], None]] = []
+        self.watchers: list[Callable[[Event], None]] = []
 
     def start(self) -> None:
         """Begin loading in the background and return."""
@@ -216,12 +222,25 @@ class EngineClient:
     def _on_event(self, event: Event) -> None:
         last = isinstance(event, Finished | Failed)
         reply = self._replies.pop(event.id, None) if last else self._replies.get(event.id)
+        if last and event.id in self._awaited:
+            self._awaited.remove(event.id)
+            if not self._awaited:
+                self._tell()
         if reply is not None:
             reply._deliver(event)
+        for observe in self.observers if last else ():
+            observe(event)
+        for watch in self.watchers:
+            watch(event)
 
     def _wake(self) -> None:
         self._changed.set()
         self._changed = asyncio.Event()
+        self._tell()
+
+    def _tell(self) -> None:
+        self._news.set()
+        self._news = asyncio.Event()
 
     def status(self) -> EngineStatus:
         return self._backend.status()
@@ -229,6 +248,15 @@ class EngineClient:
     async def changed(self) -> None:
         """Return after the next change of `status().state` (or of loading progress)."""
         await self._changed.wait()
+
+    def news(self) -> asyncio.Event:
+        """Set at the next change of `status().state`, of loading progress, or of `working`."""
+        return self._news
+
+    @property
+    def working(self) -> bool:
+        """Whether a request is open that is more than IDLE: someone waits for it."""
+        return bool(self._awaited)
 
     async def ready(self) -> EngineStatus:
         """Wait until the model is loaded. Raises NotReady if it never will be."""
@@ -251,6 +279,12 @@ class EngineClient:
         if request.id in self._replies:
             raise EngineError(f"request id {request.id} is already open")
         reply = self._replies[request.id] = Reply(self, request.id)
+        if request.priority is not Priority.IDLE:
+            self._awaited.add(request.id)
+            if len(self._awaited) == 1:
+                self._tell()
+        for observe in self.observers:
+            observe(request)
         self._backend.post(request)
         return reply
 

@@ -9,7 +9,14 @@ from lsprotocol import types
 from pygls.uris import to_fs_path
 
 from sidecar.lsp.jsonrpc import INVALID_REQUEST, RpcError
-from sidecar.lsp.params import CancelParams, DidChangeFoldersParams, InitializeParams, NoParams
+from sidecar.lsp.params import (
+    CancelParams,
+    CancelProgressParams,
+    DidChangeFoldersParams,
+    InitializationOptions,
+    InitializeParams,
+    NoParams,
+)
 from sidecar.lsp.session import OpenRequest, Phase, Session
 from sidecar.metrics import version
 from sidecar.workspace.positions import Encoding
@@ -17,11 +24,14 @@ from sidecar.workspace.positions import Encoding
 METHODS = (
     "pillion/complete",
     "pillion/edit",
+    "pillion/explain",
     "pillion/refactor",
+    "pillion/cache",
     "pillion/status",
     "pillion/shutdown",
 )
-COMMANDS = ("pillion.edit", "pillion.refactor")
+NOTIFICATIONS = ("pillion/didChangeStatus",)
+COMMANDS = ("pillion.edit", "pillion.refactor", "pillion.explain")
 _ENCODINGS: tuple[Encoding, ...] = ("utf-8", "utf-16", "utf-32")
 
 
@@ -33,6 +43,10 @@ def initialize(
         raise RpcError(INVALID_REQUEST, "this connection is initialized already")
     session.phase = Phase.RUNNING
     session.encoding = _choose_encoding(params)
+    window, options = params.capabilities.window, params.initialization_options
+    session.shows_progress = bool(window and window.work_done_progress)
+    if isinstance(options, InitializationOptions):
+        session.commands = frozenset(options.commands)
     session.add_folders(_folders(params))
     return types.InitializeResult(
         capabilities=types.ServerCapabilities(
@@ -47,13 +61,18 @@ def initialize(
             ),
             inline_completion_provider=types.InlineCompletionOptions(),
             code_action_provider=types.CodeActionOptions(
-                code_action_kinds=[types.CodeActionKind.RefactorRewrite],
+                code_action_kinds=[
+                    types.CodeActionKind.QuickFix,
+                    types.CodeActionKind.RefactorRewrite,
+                ],
                 resolve_provider=True,
             ),
             execute_command_provider=types.ExecuteCommandOptions(
                 commands=list(COMMANDS), work_done_progress=True
             ),
-            experimental={"pillion": {"methods": list(METHODS)}},
+            experimental={
+                "pillion": {"methods": list(METHODS), "notifications": list(NOTIFICATIONS)}
+            },
         ),
         server_info=types.ServerInfo(name="pillion", version=version()),
     )
@@ -78,6 +97,12 @@ def exit_connection(session: Session, params: NoParams) -> None:
 def cancel_request(session: Session, params: CancelParams) -> None:
     """A request that is unknown or was answered already is no error: the two may cross."""
     if (request := session.open.get(params.id)) is not None:
+        request.cancel()
+
+
+def cancel_progress(session: Session, params: CancelProgressParams) -> None:
+    """The cancel button beside a progress bar: the request behind it is cancelled."""
+    if (request := session.in_progress.get(params.token)) is not None:
         request.cancel()
 
 

@@ -42,9 +42,10 @@ from sidecar.lsp.params import NoParams, read_params
 from sidecar.lsp.pillion_cache import CacheParams, pillion_cache
 from sidecar.lsp.pillion_complete import CompleteParams, pillion_complete
 from sidecar.lsp.pillion_edit import EditParams, pillion_edit
+from sidecar.lsp.pillion_explain import ExplainParams, pillion_explain
 from sidecar.lsp.pillion_refactor import RefactorParams, pillion_refactor
 from sidecar.lsp.pillion_shutdown import pillion_shutdown
-from sidecar.lsp.pillion_status import pillion_status
+from sidecar.lsp.pillion_status import StatusParams, pillion_status
 from sidecar.lsp.session import OpenRequest, Phase, Session
 from sidecar.services import Services
 
@@ -70,15 +71,19 @@ REQUESTS = {
     types.WORKSPACE_EXECUTE_COMMAND: Method(ExecuteCommandParams, execute_command),
     "pillion/complete": Method(CompleteParams, pillion_complete),
     "pillion/edit": Method(EditParams, pillion_edit),
+    "pillion/explain": Method(ExplainParams, pillion_explain),
     "pillion/refactor": Method(RefactorParams, pillion_refactor),
     "pillion/cache": Method(CacheParams, pillion_cache),
-    "pillion/status": Method(NoParams, pillion_status),
+    "pillion/status": Method(StatusParams, pillion_status),
     "pillion/shutdown": Method(NoParams, pillion_shutdown),
 }
 NOTIFICATIONS = {
     types.INITIALIZED: Method(NoParams, lifecycle.initialized),
     types.EXIT: Method(NoParams, lifecycle.exit_connection),
     types.CANCEL_REQUEST: Method(params.CancelParams, lifecycle.cancel_request),
+    types.WINDOW_WORK_DONE_PROGRESS_CANCEL: Method(
+        params.CancelProgressParams, lifecycle.cancel_progress
+    ),
     types.TEXT_DOCUMENT_DID_OPEN: Method(params.DidOpenParams, documents.did_open),
     types.TEXT_DOCUMENT_DID_CHANGE: Method(params.DidChangeParams, documents.did_change),
     types.TEXT_DOCUMENT_DID_SAVE: Method(params.DidSaveParams, documents.did_save),

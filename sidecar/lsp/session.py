@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import enum
 import itertools
-from collections.abc import Iterable
+from collections.abc import Callable, Coroutine, Iterable
 from pathlib import Path, PurePath
 from typing import Any
 
@@ -98,6 +98,9 @@ class Session:
         self.phase = Phase.NEW
         self.folders: list[PurePath] = []
         self.open: dict[Id, OpenRequest] = {}
+        self.in_progress: dict[Id, OpenRequest] = {}
+        self.shows_progress = False
+        self.commands: frozenset[str] = frozenset()
         self.told_not_ready = False
         self.told_withheld: set[str] = set()
         self.warmth = Warmth(services.engine)
@@ -114,6 +117,7 @@ class Session:
         self._current: dict[str, OpenRequest] = {}
         self._asked: dict[Id, asyncio.Future[Any]] = {}
         self._ids = itertools.count(1)
+        self._following: dict[str, asyncio.Task[None]] = {}
 
     def document(self, uri: str) -> Document:
         """The open document. Raises RpcError naming the field; nothing is read from disk."""
@@ -213,10 +217,14 @@ class Session:
                 del self._current[uri]
         self._outbox.send(body)
 
+    def next_id(self) -> str:
+        """For a request or a token of ours; no other one of this connection has it."""
+        return f"pillion-{next(self._ids)}"
+
     async def ask(self, method: str, params: object) -> Any:
         """Send a request to the client and wait for its result. Raises RpcError where it answers
         with an error, or goes away."""
-        request_id = f"pillion-{next(self._ids)}"
+        request_id = self.next_id()
         answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         self._asked[request_id] = answer
         try:
@@ -235,8 +243,15 @@ class Session:
         else:
             answer.set_result(response.result)
 
+    def follow(self, name: str, watch: Callable[[], Coroutine[None, None, None]]) -> None:
+        """Run `watch` until the client is gone; once, however often it asks."""
+        if name not in self._following:
+            self._following[name] = asyncio.create_task(watch(), name=name)
+
     def close(self) -> None:
         """The client is gone: nobody answers any more."""
+        for task in self._following.values():
+            task.cancel()
         for answer in self._asked.values():
             answer.cancel()
         self.view.close()
