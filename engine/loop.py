@@ -255,8 +255,7 @@ class DecodingLoop:
     def _prefill(self, sequence: SequenceState) -> None:
         began = time.perf_counter()
         start, last = sequence.prefilled, len(sequence.request.prompt) - 1
-        end = min(start + self._chunk - start % self._chunk, last)
-        end = self.reuse.next_stop(sequence, start, end)
+        end = self.reuse.next_stop(sequence, start, min(start + self._chunk, last))
         tokens = sequence.tokens[start:end]
         self._target.prefill(tokens, sequence.caches)
         if sequence.drafter is not None:

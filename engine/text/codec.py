@@ -12,15 +12,15 @@ import msgspec
 from engine.client import Detokenizer, Message
 from engine.errors import ModelError, RequestError
 from engine.json_file import read_json
-from engine.messages import ContextFile, Grammar, RenderedPrompt, ReplyFormat, ToolCall
+from engine.messages import ContextFile, Grammar, RenderedPrompt, ReplyFormat
 from engine.text.chat_template import ChatTemplate
 from engine.text.context_layout import ContextLayout
 from engine.text.conversation import conversation, plain, tool_definitions
 from engine.text.detokenizer import ByteStreamDetokenizer, WindowDetokenizer
 from engine.text.fill_in_middle import FillInMiddle
-from engine.text.regimes import SPANS, Regime
 from engine.text.reply_grammar import reply_grammar
-from engine.text.tool_calls import Form, form_of, read_calls
+from engine.text.reply_reader import REASONING, Layout, ReplyReader, layout_of
+from engine.text.tool_calls import form_of
 from engine.text.vocabulary import END_TOKENS, Vocabulary
 
 # Ends of messages that get a boundary; older ones are in the cache already, or will not be.
@@ -54,6 +54,10 @@ class TextCodec:
                 text, where=f"{path}: chat_template", variables=self._variables, seals=self._seals
             )
             for name, text in _chat_templates(path, self._settings).items()
+        }
+        self._layouts = {
+            name: layout_of(template.source, form_of(template.source), self.vocabulary.controls)
+            for name, template in self._templates.items()
         }
 
     @property
@@ -193,17 +197,29 @@ class TextCodec:
         return RenderedPrompt(
             tokens=tuple(tokens),
             boundaries=tuple(sorted(ends[count - 1] for count in seals if count)),
+            reasoning=self._open_reasoning(sealed),
         )
+
+    def _open_reasoning(self, sealed: str) -> str:
+        """The marker of the reasoning that a rendered prompt opened for the reply, if any."""
+        bare = sealed.rstrip()
+        opened = (opener for opener in REASONING if bare.endswith(self._seals.seal(opener)))
+        return next(opened, "")
 
     def _without_open_reasoning(self, sealed: str) -> str:
         """A rendered prompt, with the reasoning closed that it opened for the reply."""
-        for opener, (regime, closer) in SPANS.items():
-            opened = sealed.rstrip()
-            if regime is Regime.REASONING and opened.endswith(self._seals.seal(opener)):
-                return f"{opened}\n\n{self._seals.seal(closer)}\n\n"
-        return sealed
+        opener = self._open_reasoning(sealed)
+        if not opener:
+            return sealed
+        return f"{sealed.rstrip()}\n\n{self._seals.seal(REASONING[opener])}\n\n"
 
-    def grammar(self, reply: ReplyFormat, tools: Sequence[Message] | None = None) -> Grammar:
+    def grammar(
+        self,
+        reply: ReplyFormat,
+        tools: Sequence[Message] | None = None,
+        *,
+        prompt: RenderedPrompt | None = None,
+    ) -> Grammar:
         """See `Codec.grammar`."""
         if self.vocabulary.byte_table is None:
             raise RequestError(
@@ -211,18 +227,26 @@ class TextCodec:
                 "its replies cannot be held to a grammar",
                 field="response_format",
             )
+        layout = self._layout(tools)
+        opened = prompt.reasoning if prompt is not None else ""
         return reply_grammar(
-            reply, tool_definitions(tools) or [], self._form(tools), self.vocabulary.controls
+            reply,
+            tool_definitions(tools) or [],
+            layout.form,
+            self.vocabulary.controls,
+            reasoning={opened: REASONING[opened]} if opened else layout.reasoning,
+            opened=bool(opened),
         )
 
-    def tool_calls(self, text: str, tools: Sequence[Message]) -> tuple[ToolCall, ...]:
-        """See `Codec.tool_calls`."""
-        form = self._form(tools)
+    def reader(self, tools: Sequence[Message] | None, *, reasoning: str = "") -> ReplyReader:
+        """See `Codec.reader`."""
         defined = [tool.get("function", tool) for tool in tool_definitions(tools) or []]
-        return read_calls(text, form, {tool["name"]: tool for tool in defined}) if form else ()
+        by_name = {tool["name"]: tool for tool in defined}
+        return ReplyReader(self._layout(tools), by_name, reasoning)
 
-    def _form(self, tools: Sequence[Message] | None) -> Form | None:
-        return form_of(self._template_for(tools).source)
+    def _layout(self, tools: Sequence[Message] | None) -> Layout:
+        template = self._template_for(tools)
+        return next(self._layouts[name] for name, one in self._templates.items() if one is template)
 
     def _template_for(self, tools: Sequence[Message] | None) -> ChatTemplate:
         if not self._templates:
