@@ -48,8 +48,11 @@ class Drafting:
 
     def propose(self, context: int, room: int) -> list[int]:
         """The drafts to verify behind `context` tokens, at most `room` - 1; maybe none."""
-        self._began = self._clock()
         portfolio = self._portfolio
+        if portfolio is not None:
+            # What a prompt out of the cache left to read is no part of a round.
+            portfolio.read_on()
+        self._began = self._clock()
         self._room = room
         self._offers = portfolio.offers(room - 1) if portfolio is not None and room > 1 else []
         choice = self._policy.choose(self.regimes.regime.value, context, self._offers, room)

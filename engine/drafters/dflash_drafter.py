@@ -94,6 +94,8 @@ class DFlashDrafter:
         self._behind = 0
         self._caches = model.new_caches()
         self._appended = 0
+        # Whether rows of a snapshot wait for `read_on`.
+        self._restored = False
         self._committed = 0
         self._anchor: int | None = None
 
@@ -111,13 +113,21 @@ class DFlashDrafter:
             self.catch_up()
 
     def catch_up(self) -> None:
-        """Take what was observed into the layers' caches, without waiting for the device."""
+        """Take what was observed into the layers' caches, without waiting for the device; only
+        into the rows as long as a snapshot's wait in front of it."""
         self._project()
-        self._append_pending()
+        if not self._restored:
+            self._append_pending()
         # Unevaluated rows would hold on to the target's hidden states.
         arrays = [self._rows.arrays(), *(cache.arrays() for cache in self._caches)]
         # mlx's stub gives this one no types.
         mx.async_eval(arrays)  # type: ignore[no-untyped-call]
+
+    def read_on(self) -> None:
+        """Take a snapshot's rows into the layers' caches, and wait for the device."""
+        self._project()
+        self._append_pending()
+        mx.eval([cache.arrays() for cache in self._caches])
 
     def _project(self) -> None:
         """Take what waits into the rows."""
@@ -189,8 +199,10 @@ class DFlashDrafter:
             self._rows.append(context.rows)
         self._caches = self._model.new_caches(self._rows.start)
         self._appended = self._rows.start
+        self._restored = self._appended < self._rows.end
 
     def _append_pending(self) -> None:
+        self._restored = False
         if self._appended == self._rows.end:
             return
         if self._appended < self._rows.start:

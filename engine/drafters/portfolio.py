@@ -26,6 +26,9 @@ class ContextDrafter(Drafter, Protocol):
     def restore(self, context: Any) -> None:
         """Begin again from such a snapshot."""
 
+    def read_on(self) -> None:
+        """Read what `restore` brought, and wait until it is read."""
+
 
 class Portfolio:
     """Whoever does not draft stays in step: all see every committed token, and the context
@@ -38,6 +41,26 @@ class Portfolio:
         self.context = context
         self.grammar: Drafter | None = None
         self._copy = copy
+        # Tokens that nobody copies from yet; None when all are read as they come.
+        self._unread: list[int] | None = None
+
+    def resume(self, tokens: Sequence[int], context: Any) -> None:
+        """Begin behind `tokens`, which are in the target's cache already, with what the context
+        drafter knew of them. Reading them waits for `read_on`: the first token does not need it."""
+        self._unread = list(tokens)
+        if self.context is not None:
+            self.context.commit(tokens)
+            self.context.restore(context)
+
+    def read_on(self) -> None:
+        """Read what `resume` put off, before the first draft."""
+        if self._unread is None:
+            return
+        unread, self._unread = self._unread, None
+        if self._copy is not None:
+            self._copy.commit(unread)
+        if self.context is not None:
+            self.context.read_on()
 
     def drop_context(self) -> None:
         """Do without the context drafter in this reply: it then need not read along."""
@@ -59,9 +82,12 @@ class Portfolio:
         return []
 
     def commit(self, tokens: Sequence[int]) -> None:
-        for drafter in (self._copy, self.context):
-            if drafter is not None:
-                drafter.commit(tokens)
+        if self._unread is not None:
+            self._unread += tokens
+        elif self._copy is not None:
+            self._copy.commit(tokens)
+        if self.context is not None:
+            self.context.commit(tokens)
 
     def observe(self, hidden: Any) -> None:
         """Hand the rows of tokens that are now in the target's cache to whoever reads them."""

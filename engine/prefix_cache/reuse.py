@@ -150,9 +150,9 @@ class PrefixReuse:
             hit, kind=_kind(sequence, length), rate=self._rate, took=took
         )
         if sequence.drafter is not None:
-            sequence.drafter.commit(sequence.tokens[:length])
-            if sequence.drafter.context is not None:
-                sequence.drafter.context.restore(join_context(rows, length))
+            watching = sequence.drafter.context
+            context = join_context(rows, length) if watching is not None else None
+            sequence.drafter.resume(sequence.tokens[:length], context)
 
     @staticmethod
     def _whole(hit: Hit[KeptRows, Snapshot], progress: Progress) -> bool:

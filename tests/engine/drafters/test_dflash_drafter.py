@@ -99,6 +99,21 @@ def test_a_restored_drafter_drafts_the_same(model, length):
     assert len(restored.propose(5)) == 5
 
 
+def test_a_snapshot_s_rows_wait_until_there_is_time_for_them(model):
+    snapshot = watched(model, [7, 30]).rows(ROWS - 5)
+    drafters = [Borrowed().drafter(model) for _ in range(2)]
+    for late, drafter in enumerate(drafters):
+        drafter.commit(tokens(ROWS + 1))
+        drafter.restore(snapshot)
+        drafter.observe(Borrowed().rows(ROWS - 5, ROWS))
+        if late:
+            drafter.catch_up()
+            assert drafter.offer(5).behind == ROWS - snapshot.start
+            drafter.read_on()
+            assert drafter.offer(5).behind == 0
+    assert drafters[0].propose(5) == drafters[1].propose(5)
+
+
 def test_a_snapshot_holds_as_many_rows_as_a_layer_can_see(model):
     drafter = watched(model, [13, 14])
     reach = model.config.reach or ROWS

@@ -36,6 +36,9 @@ class Recorder:
     def restore(self, context) -> None:
         self.hidden = [context]
 
+    def read_on(self) -> None:
+        self.hidden.append("read on")
+
 
 def test_offers_what_each_could_draft():
     portfolio = Portfolio(CopyDrafter(), Recorder())
@@ -80,3 +83,19 @@ def test_alone_or_without_anyone():
     alone = Portfolio(CopyDrafter(), None)
     alone.observe("nobody reads it")
     alone.catch_up()
+
+
+def test_a_known_prompt_is_read_before_the_first_draft_and_not_before_the_first_token():
+    context = Recorder()
+    portfolio = Portfolio(CopyDrafter(), context)
+    portfolio.resume([1, 2, 3, 4], "snapshot")
+    portfolio.commit([1, 2, 3])
+    assert portfolio.propose("copy", 3) == []
+    assert context.tokens == [1, 2, 3, 4, 1, 2, 3]
+    assert context.hidden == ["snapshot"]
+    portfolio.read_on()
+    portfolio.read_on()
+    assert portfolio.propose("copy", 3) == [4, 1, 2]
+    portfolio.commit([4])
+    assert portfolio.propose("copy", 2) == [1, 2]
+    assert context.hidden == ["snapshot", "read on"]
