@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from engine.client import Backend, Codec, Detokenizer, EngineClient, Reply, error_of
+from engine.comparisons import BaselineReply, BaselineRequest, ParityCase
 from engine.decoding.cost_curve import CostCurve, Grid, Step
 from engine.decoding.round_log import Round
 from engine.decoding.surplus_report import DrafterSurplus, RegimeSurplus, Span
@@ -19,8 +20,6 @@ from engine.errors import (
     RequestError,
 )
 from engine.messages import (
-    BaselineReply,
-    BaselineRequest,
     Chunk,
     ContextFile,
     EngineOptions,
@@ -33,12 +32,12 @@ from engine.messages import (
     Grammar,
     InstalledModel,
     ModelInfo,
-    ParityCase,
     Prefilling,
     Priority,
     RenderedPrompt,
     ReplyFormat,
     Sampling,
+    TokenLogprob,
     ToolCall,
     Totals,
 )
@@ -56,6 +55,7 @@ from engine.prefix_cache.messages import (
     Segment,
 )
 from engine.replay.simulated import Simulated, SimulatedFigures
+from engine.reply_pieces import PieceReader, Reasoned, Said, Unread
 from engine.text import instructions
 
 if TYPE_CHECKING:
@@ -99,23 +99,28 @@ __all__ = [
     "Overloaded",
     "ParityCase",
     "PeerWeights",
+    "PieceReader",
     "PillionError",
     "Prefilling",
     "Priority",
+    "Reasoned",
     "RegimeSurplus",
     "RenderedPrompt",
     "Reply",
     "ReplyFormat",
     "RequestError",
     "Round",
+    "Said",
     "Sampling",
     "Segment",
     "Simulated",
     "SimulatedFigures",
     "Span",
     "Step",
+    "TokenLogprob",
     "ToolCall",
     "Totals",
+    "Unread",
     "acceptance_trace",
     "baseline_command",
     "drafter_kind",

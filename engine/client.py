@@ -27,9 +27,9 @@ from engine.messages import (
     Priority,
     RenderedPrompt,
     ReplyFormat,
-    ToolCall,
 )
 from engine.prefix_cache.messages import CACHE_ACTIONS, CacheReport, FileContent
+from engine.reply_pieces import PieceReader
 
 Message = Mapping[str, Any]
 
@@ -69,14 +69,24 @@ class Codec(Protocol):
         refuses the messages.
         """
 
-    def grammar(self, reply: ReplyFormat, tools: Sequence[Message] | None = None) -> Grammar:
-        """What holds a reply to `reply`. Raises RequestError naming the field.
+    def grammar(
+        self,
+        reply: ReplyFormat,
+        tools: Sequence[Message] | None = None,
+        *,
+        prompt: RenderedPrompt | None = None,
+    ) -> Grammar:
+        """What holds a reply to `prompt` to `reply`. Raises RequestError naming the field.
 
         The one call that may take seconds, for a schema that is made to; see `EngineClient.chat`.
         """
 
-    def tool_calls(self, text: str, tools: Sequence[Message]) -> tuple[ToolCall, ...]:
-        """The calls that a whole reply consists of; none if it is anything else."""
+    def reader(self, tools: Sequence[Message] | None, *, reasoning: str = "") -> PieceReader:
+        """Takes one reply apart; reasoning: see `RenderedPrompt`. Without tools nothing is taken
+        for a call."""
+
+    def token_bytes(self) -> list[bytes]:
+        """The bytes of every token id; empty for control tokens."""
 
     def fill_in_middle(
         self,
@@ -344,22 +354,28 @@ class EngineClient:
         reply: ReplyFormat | None = None,
     ) -> RenderedPrompt:
         """See `Codec.chat`. With `reply` the prompt comes with the grammar that the reply is held
-        to (see `Codec.grammar`), and asks for no reasoning before it."""
-        grammar = None
-        if reply is not None:
-            loop = asyncio.get_running_loop()
-            grammar = await loop.run_in_executor(
-                self._grammar_threads, self._codec().grammar, reply, tools
-            )
+        to (see `Codec.grammar`), and asks for no reasoning before it unless the reply may have
+        some."""
+        reasoning = reply is None or reply.reasons
         prompt: RenderedPrompt = await self._on_codec_thread(
-            "chat", messages, tools=tools, template=template, reasoning=reply is None
+            "chat", messages, tools=tools, template=template, reasoning=reasoning
         )
-        return prompt if grammar is None else msgspec.structs.replace(prompt, grammar=grammar)
+        if reply is None:
+            return prompt
+        codec, loop = self._codec(), asyncio.get_running_loop()
+        grammar = await loop.run_in_executor(
+            self._grammar_threads, lambda: codec.grammar(reply, tools, prompt=prompt)
+        )
+        return msgspec.structs.replace(prompt, grammar=grammar)
 
-    async def tool_calls(self, text: str, tools: Sequence[Message]) -> tuple[ToolCall, ...]:
-        """See `Codec.tool_calls`."""
-        calls: tuple[ToolCall, ...] = await self._on_codec_thread("tool_calls", text, tools)
-        return calls
+    def reader(self, tools: Sequence[Message] | None, *, reasoning: str = "") -> PieceReader:
+        """See `Codec.reader`."""
+        return self._codec().reader(tools, reasoning=reasoning)
+
+    async def token_bytes(self) -> list[bytes]:
+        """See `Codec.token_bytes`."""
+        spelled: list[bytes] = await self._on_codec_thread("token_bytes")
+        return spelled
 
     async def fill_in_middle(
         self,

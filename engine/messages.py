@@ -83,20 +83,23 @@ class ReplyFormat(Struct, frozen=True, kw_only=True):
 
     schema: a JSON schema (JSON text) that the reply satisfies; None if it is to be no JSON.
     calls: tool calls are a reply, too. tool: the name of the only tool that may be called.
-    several: as many calls as the model likes.
+    several: as many calls as the model likes. reasons: the model may reason first.
     """
 
     schema: str | None = None
     calls: bool = False
     tool: str | None = None
     several: bool = True
+    reasons: bool = False
 
 
 class ToolCall(Struct, frozen=True, kw_only=True):
-    """A call that a reply made; arguments: JSON text of an object."""
+    """A call that a reply made; arguments: JSON text of an object. repaired: what had to be put
+    right to read it, empty for most."""
 
     name: str
     arguments: str
+    repaired: str = ""
 
 
 class Grammar(Struct, frozen=True, kw_only=True):
@@ -130,6 +133,8 @@ class GenerateRequest(Struct, frozen=True, kw_only=True):
     must_start_with: token healing. The prompt lacks these characters at its end; the reply is
         forced to begin with them and its text leaves them out again.
     grammar: the reply is held to it, and ends when it is complete. Not with must_start_with.
+    prediction: token ids that the reply may turn out to be, for the copy drafter.
+    logprobs: report the log-probability of each token, and of so many likely ones in its place.
     draft: False decodes target-only; the tokens are the same.
     drafters: whose turn it is to draft, round by round and then again from the first: ``copy``,
         ``dflash`` or ``none``. Empty leaves it to the engine. For comparisons and proofs.
@@ -156,6 +161,8 @@ class GenerateRequest(Struct, frozen=True, kw_only=True):
     ignore_eos: bool = False
     must_start_with: str = ""
     grammar: Grammar | None = None
+    prediction: tuple[int, ...] = ()
+    logprobs: int | None = None
     draft: bool = True
     drafters: tuple[str, ...] = ()
     policy: str = "surplus"
@@ -208,16 +215,27 @@ class Prefilling(Struct, frozen=True, kw_only=True, tag=True):
     cached: int
 
 
+class TokenLogprob(Struct, frozen=True):
+    """The model's own log-probability of a token, before penalties, masks and temperature. likely:
+    the most probable ids in its place, best first, each with its own."""
+
+    token: int
+    logprob: float
+    likely: tuple[tuple[int, float], ...] = ()
+
+
 class Chunk(Struct, frozen=True, kw_only=True, tag=True):
     """Newly committed tokens and the text they complete.
 
     The text never splits a character and never runs ahead of a possible stop string, so it may be
-    empty while tokens arrive. Concatenated over a reply it is the whole text.
+    empty while tokens arrive. Concatenated over a reply it is the whole text. logprobs: of the
+    tokens, when asked for.
     """
 
     id: str
     tokens: tuple[int, ...]
     text: str
+    logprobs: tuple[TokenLogprob, ...] = ()
 
 
 class Finished(Struct, frozen=True, kw_only=True, tag=True):
@@ -447,52 +465,14 @@ class RenderedPrompt(Struct, frozen=True, kw_only=True):
     `GenerateRequest`.
     stable: length up to which the prompt is the same at any place of the edited file.
     stop_token_ids: ids that end such a reply besides EOS.
+    reasoning: the marker of the reasoning that the prompt left open, if it did.
     """
 
     tokens: tuple[int, ...]
+    reasoning: str = ""
     boundaries: tuple[int, ...] = ()
     segments: tuple[Segment, ...] = ()
     stable: int = 0
     must_start_with: str = ""
     grammar: Grammar | None = None
     stop_token_ids: tuple[int, ...] = ()
-
-
-class ParityCase(Struct, frozen=True, kw_only=True):
-    """One comparison of `engine.targets.parity` with the official DFlash.
-
-    tokens: drafted, or committed where both decode; token_differences: of ours that are not the
-    same there. accepted: drafts, where both decode; accepted_length_differences: rounds in which
-    the two accepted a different number. counts: false where the official verify forward of the
-    target is not that of the installed mlx-lm, so that choices may differ and yet be right.
-    error: why the process gave up.
-    """
-
-    name: str = ""
-    counts: bool = True
-    rounds: int = 0
-    tokens: int = 0
-    token_differences: int = 0
-    accepted: int = 0
-    accepted_length_differences: int = 0
-    error: str = ""
-
-
-class BaselineRequest(Struct, frozen=True, kw_only=True):
-    """Asks `engine.targets.baseline` for a greedy reply."""
-
-    prompt: tuple[int, ...]
-    max_tokens: int
-    ignore_eos: bool = False
-
-
-class BaselineReply(Struct, frozen=True, kw_only=True):
-    """What the other implementation made of it: token ids (EOS included), target forwards behind
-    the first, the time to the first and from there to the last. Empty says that the model is
-    loaded. error: why the process gave up."""
-
-    tokens: tuple[int, ...] = ()
-    rounds: int = 0
-    prefill_ms: float = 0.0
-    decode_ms: float = 0.0
-    error: str = ""

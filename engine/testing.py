@@ -31,10 +31,10 @@ from engine.messages import (
     Prefilling,
     RenderedPrompt,
     ReplyFormat,
-    ToolCall,
     Totals,
 )
 from engine.prefix_cache.messages import CacheReport, CacheStatus, FileContent, Segment
+from engine.reply_pieces import PieceReader
 
 EOS, FIM_PREFIX, FIM_SUFFIX, FIM_MIDDLE, TURN = 256, 257, 258, 259, 260
 
@@ -108,7 +108,13 @@ class ByteCodec:
         tokens.append(TURN)
         return RenderedPrompt(tokens=tuple(tokens), boundaries=tuple(ends))
 
-    def grammar(self, reply: ReplyFormat, tools: Sequence[Message] | None = None) -> Grammar:
+    def grammar(
+        self,
+        reply: ReplyFormat,
+        tools: Sequence[Message] | None = None,
+        *,
+        prompt: RenderedPrompt | None = None,
+    ) -> Grammar:
         """Tool calls are written as `engine.text.tool_calls.XmlForm` has them."""
         from engine.text.conversation import tool_definitions
         from engine.text.reply_grammar import reply_grammar
@@ -116,11 +122,15 @@ class ByteCodec:
 
         return reply_grammar(reply, tool_definitions(tools) or (), XmlForm(), {})
 
-    def tool_calls(self, text: str, tools: Sequence[Message]) -> tuple[ToolCall, ...]:
-        from engine.text.tool_calls import XmlForm, read_calls
+    def reader(self, tools: Sequence[Message] | None, *, reasoning: str = "") -> PieceReader:
+        """Reasoning stands between ``<think>`` and ``</think>``."""
+        from engine.text.conversation import tool_definitions
+        from engine.text.reply_reader import Layout, ReplyReader
+        from engine.text.tool_calls import XmlForm
 
-        functions = [tool["function"] for tool in tools]
-        return read_calls(text, XmlForm(), {tool["name"]: tool for tool in functions})
+        functions = [tool["function"] for tool in tool_definitions(tools) or ()]
+        layout = Layout({"<think>": "</think>"}, XmlForm())
+        return ReplyReader(layout, {tool["name"]: tool for tool in functions}, reasoning)
 
     def fill_in_middle(
         self,

@@ -17,8 +17,9 @@ from typing import TYPE_CHECKING, BinaryIO
 
 import msgspec
 
+from engine.comparisons import BaselineReply, BaselineRequest
 from engine.errors import ModelError, PillionError
-from engine.messages import BaselineReply, BaselineRequest, EngineOptions
+from engine.messages import EngineOptions
 
 if TYPE_CHECKING:
     from mlx_lm.tokenizer_utils import TokenizerWrapper

@@ -29,6 +29,7 @@ from mlx.utils import tree_map
 from mlx_lm.utils import load_model
 
 from engine.builtin import TARGET
+from engine.comparisons import ParityCase
 from engine.decoding.sampling import choose
 from engine.decoding.verify import commit_run
 from engine.drafters.dflash import DFlashModel
@@ -37,7 +38,7 @@ from engine.errors import EngineError, PillionError
 from engine.json_file import read_json
 from engine.loading.drafter import load_drafter
 from engine.loading.official_dflash import official_dflash
-from engine.messages import ParityCase, Sampling
+from engine.messages import Sampling
 from engine.targets.parity_cases import HIDDEN, TARGET_LAYERS, VOCABULARY, Case, generated, scripted
 from engine.targets.target import Target, bind
 

@@ -106,6 +106,21 @@ class ChatTemplate:
         except TemplateSyntaxError as error:
             raise ModelError(f"{where}: line {error.lineno}: {error.message}") from None
         self._glued = self._find_glued()
+        self.shows_late_system = self._shows_late_system()
+
+    def _shows_late_system(self) -> bool:
+        """Whether a system message behind the first message is in the prompt."""
+        mark = "late"
+        late = [
+            *_probe("system"),
+            {"role": "system", "content": mark},
+            *_probe("user", "assistant"),
+        ]
+        try:
+            text = self._render([*late, late[1], *_probe("user")], None, {}, reply=True)
+        except Exception:
+            return False
+        return text.count(mark) == 2
 
     def _find_glued(self) -> frozenset[str]:
         """Control tokens that the template glues together (``'<|' + role + '|>'``), so that no

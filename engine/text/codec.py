@@ -15,7 +15,13 @@ from engine.json_file import read_json
 from engine.messages import ContextFile, Grammar, RenderedPrompt, ReplyFormat
 from engine.text.chat_template import ChatTemplate
 from engine.text.context_layout import ContextLayout
-from engine.text.conversation import conversation, plain, tool_definitions
+from engine.text.conversation import (
+    alternating,
+    conversation,
+    plain,
+    tool_definitions,
+    without_late_system,
+)
 from engine.text.detokenizer import ByteStreamDetokenizer, WindowDetokenizer
 from engine.text.fill_in_middle import FillInMiddle
 from engine.text.reply_grammar import reply_grammar
@@ -173,6 +179,8 @@ class TextCodec:
         """See `Codec.chat`. The text of messages and tools never becomes a control token."""
         chosen = self._template_for(tools)
         turns = conversation(messages, developer=chosen.knows_developer)
+        if not chosen.shows_late_system:
+            turns = without_late_system(turns)
         defined = tool_definitions(tools)
         variables = plain(dict(template or {}), "chat_template_kwargs")
         if not reasoning:
@@ -186,7 +194,13 @@ class TextCodec:
         def render(part: list[dict[str, Any]], reply: bool) -> str:
             return chosen.render(part, defined, variables, reply=reply)
 
-        sealed = render(turns, True)
+        try:
+            sealed = render(turns, True)
+        except RequestError:
+            joined = alternating(turns)
+            if len(joined) == len(turns):
+                raise
+            turns, sealed = joined, render(joined, True)
         if not reasoning:
             sealed = self._without_open_reasoning(sealed)
         tokens = self.vocabulary.encode_sealed(sealed)

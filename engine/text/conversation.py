@@ -125,15 +125,45 @@ def _tool_call(call: Any, where: str) -> dict[str, Any]:
     arguments = function.get("arguments")
     field = f"{where}.function.arguments"
     if isinstance(arguments, str):
-        try:
-            arguments = json.loads(arguments) if arguments.strip() else {}
-        except ValueError as error:
-            raise RequestError(f"{field} is not valid JSON: {error}", field=field) from None
+        arguments = _read_arguments(arguments)
     if arguments is None:
         arguments = {}
     if not isinstance(arguments, dict):
         raise RequestError(f"{field} must be a JSON object", field=field)
     return shaped | {"function": function | {"arguments": plain(arguments, field)}}
+
+
+def _read_arguments(text: str) -> dict[str, Any]:
+    """The arguments of a call that some model made once. They may be broken: the agent has told it
+    so already, and goes on with the conversation."""
+    try:
+        arguments = json.loads(text) if text.strip() else {}
+    except ValueError:
+        return {"arguments": text}
+    return arguments if isinstance(arguments, dict) else {"arguments": arguments}
+
+
+def without_late_system(turns: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """For templates that show one system message, and only at the beginning: the leading ones
+    become one, later ones are the user's."""
+    lead = next((index for index, turn in enumerate(turns) if turn["role"] != "system"), len(turns))
+    first = [turn["content"] for turn in turns[:lead]]
+    system = [{"role": "system", "content": "\n\n".join(first)}] if first else []
+    return system + [
+        {**turn, "role": "user"} if turn["role"] == "system" else turn for turn in turns[lead:]
+    ]
+
+
+def alternating(turns: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """For templates that want user and assistant by turns: neighbours of the user become one."""
+    joined: list[dict[str, Any]] = []
+    for turn in turns:
+        if joined and turn["role"] == joined[-1]["role"] == "user":
+            content = f"{joined[-1]['content']}\n\n{turn['content']}"
+            joined[-1] = {**joined[-1], "content": content}
+        else:
+            joined.append(turn)
+    return joined
 
 
 def tool_definitions(tools: Sequence[Message] | None) -> list[dict[str, Any]] | None:

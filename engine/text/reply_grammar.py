@@ -11,7 +11,7 @@ from engine.errors import RequestError
 from engine.messages import Grammar, ReplyFormat
 from engine.text.grammar_check import problem
 from engine.text.json_schema import json_rule
-from engine.text.lark import Rules
+from engine.text.lark import Rules, quoted
 from engine.text.tool_calls import Form
 
 SCHEMA_FIELD = "response_format"
@@ -22,11 +22,15 @@ def reply_grammar(
     tools: Sequence[Mapping[str, Any]],
     form: Form | None,
     controls: Mapping[str, int],
+    *,
+    reasoning: Mapping[str, str] | None = None,
+    opened: bool = False,
 ) -> Grammar:
     """The grammar of `reply`, known to compile.
 
     tools: OpenAI-shaped definitions. form: how the model writes calls, if that is known.
-    controls: spelling of each control token to its id. Raises RequestError naming the field.
+    controls: spelling of each control token to its id. reasoning: the model's markers for it,
+    where it may come first; opened: the prompt has done so. Raises RequestError naming the field.
     """
     rules = Rules(controls)
     alternatives, blamed, named = [], [], {}
@@ -44,7 +48,11 @@ def reply_grammar(
             again = f" ({rules.literal(form.between)} call)*"
         begin, end = rules.literal(form.begin), rules.literal(form.end)
         alternatives.append(f"{begin} call{again} {end}".strip())
-    text = rules.text(" | ".join(alternatives), **named)
+    start = " | ".join(alternatives)
+    if reply.reasons and reasoning:
+        named["answer"] = start
+        start = f"{_reasoning(reasoning, opened, rules)} answer"
+    text = rules.text(start, **named)
     field = blamed[0][0] if len(blamed) == 1 else "tools"
     if reason := problem(text):
         for part, rule in blamed if len(blamed) > 1 else ():
@@ -53,6 +61,19 @@ def reply_grammar(
                 break
         raise RequestError(f"{field}: {reason}", field=field)
     return Grammar(text=text, field=field)
+
+
+def _reasoning(markers: Mapping[str, str], opened: bool, rules: Rules) -> str:
+    """What may stand before an answer: any text, up to the marker that closes it."""
+    ways = []
+    for opener, closer in markers.items():
+        text = f"/(?s:.*)/ {quoted(closer)}"
+        until = rules.literal(closer)
+        # A control token ends a text by itself; one that is spelled must be looked for.
+        body = f"/(?s:.*)/ {until}" if until.startswith("<[") else rules.lazy(f"({text})")
+        ways.append(body if opened else f"{rules.literal(opener)} {body}")
+    whole = f"({' | '.join(ways)}) /[\\n ]{{0,2}}/"
+    return f"({whole})" if opened else f"({whole})?"
 
 
 def _decoded(schema: str) -> Any:

@@ -16,6 +16,8 @@ from engine.errors import RequestError
 from engine.messages import ToolCall
 from engine.text.json_schema import Types, at, json_rule, rebased, regex, steps_of, type_of
 from engine.text.lark import Rules, quoted
+from engine.text.marks import Marks
+from engine.text.parsed_form import PARSERS, ParsedForm
 
 OPEN, CLOSE = "<tool_call>", "</tool_call>"
 Tool = Mapping[str, Any]
@@ -37,6 +39,10 @@ class Form(Protocol):
     @property
     def end(self) -> str: ...
 
+    @property
+    def marks(self) -> Marks:
+        """Where a stretch of calls begins and ends."""
+
     def rule(self, rules: Rules, tool: Tool, field: str) -> str:
         """A Lark expression of a call of `tool`. Raises RequestError naming `field`."""
 
@@ -45,7 +51,10 @@ class Form(Protocol):
 
 
 def form_of(template: str) -> Form | None:
-    """The form that a chat template writes; None if it is not one of these."""
+    """The form that a chat template writes; None if it is not one that we know."""
+    for sign, parser in PARSERS.items():
+        if sign in template:
+            return ParsedForm(parser)
     if "<function=" in template and "<parameter=" in template:
         return XmlForm()
     if OPEN in template and "arguments" in template:
@@ -62,8 +71,12 @@ def form_of(template: str) -> Form | None:
 
 
 def read_calls(text: str, form: Form, tools: Mapping[str, Tool]) -> tuple[ToolCall, ...]:
-    """The calls that a whole reply consists of; none if it is anything else."""
-    calls, end = [], 0
+    """The calls that a text consists of; none if it is anything else."""
+    if isinstance(form, ParsedForm):
+        return form.calls(text, tools)
+    if form is LLAMA:
+        text = text.removeprefix("<|python_tag|>")
+    calls, end = list[ToolCall](), 0
     while end < len(text.rstrip()):
         found = form.read(text, end, tools)
         if found is None:
@@ -86,6 +99,15 @@ class JsonForm:
     begin: str = ""
     between: str | None = "\n"
     end: str = ""
+
+    @property
+    def marks(self) -> Marks:
+        """Without markers a call is the whole reply."""
+        if self.before:
+            return Marks((self.before.strip(),), (self.after.strip(),))
+        if self.begin:
+            return Marks((self.begin.removesuffix(" ["),))
+        return Marks(("<|python_tag|>", "{"), first_only=True)
 
     def rule(self, rules: Rules, tool: Tool, field: str) -> str:
         arguments = rebased(tool["parameters"], f"#/properties/{self.key}", field=field)
@@ -144,6 +166,11 @@ class HeaderForm:
     identified: bool = False
     begin: str = ""
     end: str = ""
+
+    @property
+    def marks(self) -> Marks:
+        """The header's first part; the name is behind it."""
+        return Marks((self.before.removesuffix("functions."),))
 
     def rule(self, rules: Rules, tool: Tool, field: str) -> str:
         name = tool["name"]
@@ -207,6 +234,8 @@ class XmlForm:
 
     END = "\n</parameter>\n"
     begin, between, end = "", "\n", ""
+    # Some models leave the outer marker out.
+    marks = Marks((OPEN, "<function="), (CLOSE, "</function>"))
     _OPENING = re.compile(rf"\s*{OPEN}\s*<function=([^>\n]+)>\n")
     _ARGUMENT = re.compile(r"<parameter=([^>\n]+)>\n(.*?)\n</parameter>\n", re.DOTALL)
     _CLOSING = re.compile(rf"\s*</function>\s*{CLOSE}")

@@ -2,41 +2,24 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import re
 import secrets
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from functools import partial
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
 from msgspec import UNSET, UnsetType
-from starlette.datastructures import Headers
-from starlette.requests import ClientDisconnect, Request
-from starlette.types import Receive, Scope, Send
 
-from engine import (
-    Chunk,
-    EngineError,
-    Event,
-    Failed,
-    Finished,
-    ModelInfo,
-    PillionError,
-    Prefilling,
-    Reply,
-    RequestError,
-    error_of,
-)
-from sidecar.http.errors import error_body, json_response
-from sidecar.http.limits import Limits
+from engine import EngineError, Finished, ModelInfo, PillionError, Reasoned, RequestError, Said
+from sidecar.http.endpoint import Endpoint, Exchange
+from sidecar.http.errors import error_body
 from sidecar.http.models import served_model
-from sidecar.http.request import read_json, while_connected
 from sidecar.http.schema.chat_request import ChatMessage, ChatRequest
 from sidecar.http.schema.chat_response import (
     AssistantMessage,
+    CalledFunction,
     ChatCompletion,
     ChatCompletionChunk,
     Choice,
@@ -44,83 +27,41 @@ from sidecar.http.schema.chat_response import (
     Delta,
     WrittenToolCall,
 )
+from sidecar.http.schema.logprobs import ChoiceLogprobs, logprobs_of
 from sidecar.http.schema.usage import ReplyFacts, Usage, facts_of, usage_of
 from sidecar.http.sse import EventStream
-from sidecar.http.tool_calls import reply_format_of, written
-from sidecar.jobs.chat import Chat, open_chat
-from sidecar.services import Services
+from sidecar.http.tool_choice import reply_format_of
+from sidecar.jobs.chat import Chat, open_turn, reasoning_variables
+from sidecar.jobs.turn import Called, Ended, Part, Progress, Turn, Waiting, head_of
 
 _TOKEN_ID = re.compile(r"[0-9]{1,10}")
-_MAX_SESSION = 256
-
-ReadCalls = Callable[[str], Awaitable[tuple[WrittenToolCall, ...]]]
 
 
-class ChatCompletions:
-    """The endpoint. It is an ASGI application of its own, so that one scope holds the whole
-    exchange: when the client leaves, at whatever point, the engine's request is cancelled."""
+class ChatCompletions(Endpoint[ChatRequest]):
+    """OpenAI's chat completions."""
 
-    def __init__(self, services: Services, limits: Limits) -> None:
-        self._services = services
-        self._limits = limits
+    shape = ChatRequest
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        request = Request(scope, receive)
-        with contextlib.suppress(ClientDisconnect):
-            wire = await read_json(
-                request,
-                ChatRequest,
-                limit=self._services.config.http.max_body_bytes,
-                seconds=self._limits.body,
-            )
-            session = session_of(request.headers, wire)
-            await while_connected(receive, self._answer(wire, session, scope, receive, send))
-
-    async def _answer(
-        self, wire: ChatRequest, session: str | None, scope: Scope, receive: Receive, send: Send
-    ) -> None:
-        model = served_model(self._services, wire.model)
+    async def answer(self, wire: ChatRequest, exchange: Exchange) -> None:
+        model = served_model(self.services, wire.model)
+        session = exchange.session(wire.prompt_cache_key, wire.prompt_cache_key_camel)
         chat = chat_of(wire, session)
-        async with await open_chat(self._services, chat, model) as reply:
-            held = chat.reply is not None and chat.reply.calls
-            read_calls = partial(self._read_calls, chat.tools, bool(wire.stream)) if held else None
+        spelled = await self.services.engine.token_bytes() if wire.logprobs else ()
+        async with await open_turn(self.services, chat, model) as turn:
+            parts = self.parts(turn)
             if not wire.stream:
-                completion = await complete(reply, model, read_calls)
-                await json_response(completion)(scope, receive, send)
+                await exchange.json(await _complete(turn, self, chat.id, model, spelled))
                 return
-            # Nothing is sent before the engine has had the time to refuse.
-            first = await next_event(reply, self._limits.first_event)
-            if isinstance(first, Failed):
-                raise error_of(first)
-            stream = EventStream(send, stall=self._limits.stall)
+            parts = await head_of(parts)
             usage = bool(wire.stream_options and wire.stream_options.include_usage)
-            streaming = _Streaming(reply, model, stream, usage, self._limits.keep_alive, read_calls)
+            streaming = _Streaming(chat, model, self.stream(exchange), usage, spelled)
             with contextlib.suppress(TimeoutError):
-                await streaming.run(first)
-
-    async def _read_calls(
-        self, tools: Sequence[Mapping[str, Any]], streamed: bool, text: str
-    ) -> tuple[WrittenToolCall, ...]:
-        calls = await self._services.engine.tool_calls(text, tools)
-        return written(calls, streamed=streamed)
-
-
-def session_of(headers: Headers, wire: ChatRequest) -> str | None:
-    """The name under which an agent's turns belong together, if it sends one."""
-    session = (
-        headers.get("x-session-id")
-        or headers.get("x-session-affinity")
-        or wire.prompt_cache_key
-        or wire.prompt_cache_key_camel
-    )
-    return session[:_MAX_SESSION] if session else None
+                await streaming.run(parts)
 
 
 def chat_of(wire: ChatRequest, session: str | None) -> Chat:
     """The request in the words of the engine. Raises RequestError naming the field."""
-    template = dict(wire.chat_template_kwargs or {})
-    if wire.reasoning_effort is not None:
-        template.setdefault("reasoning_effort", wire.reasoning_effort)
+    template = reasoning_variables(wire.reasoning_effort) | (wire.chat_template_kwargs or {})
     stop = [wire.stop] if isinstance(wire.stop, str) else wire.stop or []
     # A model that sees no tools calls none.
     tools = wire.tools if wire.tools and wire.tool_choice != "none" else []
@@ -131,6 +72,9 @@ def chat_of(wire: ChatRequest, session: str | None) -> Chat:
         tools=tuple(_plain(tool) for tool in tools),
         reply=reply_format_of(wire),
         template=template,
+        n=wire.n or 1,
+        prediction=_prediction(wire),
+        logprobs=(wire.top_logprobs or 0) if wire.logprobs else None,
         max_tokens=wire.max_completion_tokens or wire.max_tokens,
         temperature=wire.temperature,
         top_p=wire.top_p,
@@ -139,7 +83,7 @@ def chat_of(wire: ChatRequest, session: str | None) -> Chat:
         repetition_penalty=wire.repetition_penalty,
         presence_penalty=wire.presence_penalty,
         frequency_penalty=wire.frequency_penalty,
-        logit_bias=_logit_bias(wire.logit_bias or {}),
+        logit_bias=logit_bias(wire.logit_bias or {}),
         seed=wire.seed,
         stop=tuple(stop),
         ignore_eos=bool(wire.ignore_eos),
@@ -147,6 +91,11 @@ def chat_of(wire: ChatRequest, session: str | None) -> Chat:
         explain=bool(wire.explain),
         session=session,
     )
+
+
+def _prediction(wire: ChatRequest) -> str:
+    content = wire.prediction.content if wire.prediction is not None else ""
+    return content if isinstance(content, str) else "".join(part.text for part in content)
 
 
 def _message(message: ChatMessage) -> dict[str, object]:
@@ -174,130 +123,142 @@ def _plain(value: msgspec.Struct) -> dict[str, object]:
     return plain
 
 
-def _logit_bias(wire: dict[str, float]) -> dict[int, float]:
+def logit_bias(wire: dict[str, float]) -> dict[int, float]:
+    """Token id to bias. Raises RequestError for a key that is none."""
     for key in wire:
         if not _TOKEN_ID.fullmatch(key):
             raise RequestError(f"logit_bias: {key[:100]!r} is not a token id", field="logit_bias")
     return {int(key): bias for key, bias in wire.items()}
 
 
-async def next_event(reply: Reply, seconds: float) -> Event | None:
-    """The reply's next event, or None when there is none within `seconds`."""
-    # Not wait_for: Python 3.11's swallows a cancellation that comes together with an event.
-    with contextlib.suppress(TimeoutError):
-        async with asyncio.timeout(seconds):
-            return await anext(reply)
-    return None
+class _Message:
+    """One choice of a reply that is sent whole."""
+
+    def __init__(self) -> None:
+        self.reasoning: list[str] = []
+        self.text: list[str] = []
+        self.logprobs: list[Any] = []
+        self.calls: list[WrittenToolCall] = []
+        self.ended: Ended | None = None
+
+    def add(self, part: Part) -> None:
+        match part.content:
+            case Reasoned():
+                self.reasoning.append(part.content.text)
+            case Said():
+                self.text.append(part.content.text)
+                self.logprobs += part.logprobs
+            case Called():
+                self.calls.append(_written(part.content))
+            case Ended():
+                self.ended = part.content
+
+    def choice(self, index: int, spelled: Sequence[bytes]) -> Choice:
+        assert self.ended is not None
+        content = "".join(self.text)
+        return Choice(
+            index=index,
+            message=AssistantMessage(
+                content=content or (None if self.calls else ""),
+                reasoning_content="".join(self.reasoning) or UNSET,
+                tool_calls=tuple(self.calls) or UNSET,
+            ),
+            finish_reason=self.ended.reason,
+            logprobs=logprobs_of(self.logprobs, spelled) if spelled else None,
+        )
 
 
-async def complete(
-    reply: Reply, model: ModelInfo, read_calls: ReadCalls | None = None
+async def _complete(
+    turn: Turn, endpoint: ChatCompletions, id: str, model: ModelInfo, spelled: Sequence[bytes]
 ) -> ChatCompletion:
-    """Wait for the whole reply. Raises the error it failed with.
-
-    read_calls: finds the tool calls in a reply that may consist of them.
-    """
-    text: list[str] = []
-    async for event in reply:
-        if isinstance(event, Chunk):
-            text.append(event.text)
-        elif isinstance(event, Failed):
-            raise error_of(event)
-        elif isinstance(event, Finished):
-            content = "".join(text)
-            calls = await read_calls(content) if read_calls is not None else ()
-            return ChatCompletion(
-                id=reply.id,
-                created=int(time.time()),
-                model=model.id,
-                system_fingerprint=_fingerprint(model),
-                choices=(
-                    Choice(
-                        message=AssistantMessage(
-                            content=None if calls else content, tool_calls=calls or UNSET
-                        ),
-                        finish_reason=finish_reason(event, calls),
-                    ),
-                ),
-                usage=usage_of(event),
-                pillion=facts_of(event),
-            )
-    raise EngineError(f"the reply {reply.id} had no end")
+    """Wait for all of it. Raises the error that a reply failed with."""
+    messages: dict[int, _Message] = {}
+    async for part in endpoint.parts(turn):
+        messages.setdefault(part.choice, _Message()).add(part)
+    endings = [messages[index].ended for index in sorted(messages)]
+    if not endings or None in endings:
+        raise EngineError(f"the reply {id} had no end")
+    ended = [one for one in endings if one is not None]
+    return ChatCompletion(
+        id=id,
+        created=int(time.time()),
+        model=model.id,
+        system_fingerprint=_fingerprint(model),
+        choices=tuple(messages[index].choice(index, spelled) for index in sorted(messages)),
+        usage=usage_of(*(one.finished for one in ended)),
+        pillion=facts_of(ended[0].finished, ended[0].repaired, ended[0].unread),
+    )
 
 
-def finish_reason(finished: Finished, calls: tuple[WrittenToolCall, ...] = ()) -> str:
-    """OpenAI's word for it. Raises EngineError for a reply that somebody else cut short."""
-    if finished.finish_reason == "cancelled":
-        raise EngineError("the reply was cancelled: the daemon is stopping", code="cancelled")
-    if calls:
-        return "tool_calls"
-    return finished.finish_reason
+def _written(call: Called, index: int | UnsetType = UNSET) -> WrittenToolCall:
+    function = CalledFunction(name=call.name, arguments=call.arguments)
+    return WrittenToolCall(index=index, id=call.id, function=function)
 
 
 class _Streaming:
-    """One streamed reply on its way out. A reply that may consist of tool calls is held back until
-    it is clear whether it does."""
+    """One streamed answer on its way out."""
 
     def __init__(
         self,
-        reply: Reply,
+        chat: Chat,
         model: ModelInfo,
         stream: EventStream,
         usage: bool,
-        keep_alive: float,
-        read_calls: ReadCalls | None = None,
+        spelled: Sequence[bytes],
     ) -> None:
-        self._reply = reply
+        self._chat = chat
         self._model = model
         self._stream = stream
         self._usage = usage
-        self._keep_alive = keep_alive
-        self._read_calls = read_calls
-        self._held_back: list[str] = []
+        self._spelled = spelled
         self._created = int(time.time())
+        self._calls = [0] * chat.n
+        self._finished: list[Finished] = []
 
-    async def run(self, event: Event | None) -> None:
-        """Send all of it, starting with `event`. Raises TimeoutError when the client stalls."""
+    async def run(self, parts: Any) -> None:
+        """Send all of it. Raises TimeoutError when the client stalls."""
         await self._stream.open()
-        await self._send_delta(Delta(role="assistant", content=""))
+        for choice in range(self._chat.n):
+            await self._send_delta(Delta(role="assistant", content=""), choice)
         try:
-            while not isinstance(event, Finished):
-                await self._on_event(event)
-                event = await next_event(self._reply, self._keep_alive)
-            await self._finish(event)
+            async with contextlib.aclosing(parts):
+                async for part in parts:
+                    await self._on_part(part)
+            if self._usage:
+                await self._send((), usage=usage_of(*self._finished))
+            await self._stream.done()
         except PillionError as error:
             # The status line is gone; this is what OpenAI's clients look for instead.
             await self._stream.data(error_body(error))
         await self._stream.close()
 
-    async def _on_event(self, event: Event | None) -> None:
-        match event:
-            case None:
+    async def _on_part(self, part: Part) -> None:
+        content = part.content
+        match content:
+            case Waiting():
                 await self._stream.comment("keep-alive")
-            case Prefilling():
-                await self._stream.comment(f"prefill {event.done}/{event.total}")
-            case Chunk() if self._read_calls is not None:
-                self._held_back.append(event.text)
-                await self._stream.comment("keep-alive")
-            case Chunk() if event.text:
-                await self._send_delta(Delta(content=event.text))
-            case Failed():
-                raise error_of(event)
+            case Progress():
+                await self._stream.comment(f"prefill {content.done}/{content.total}")
+            case Said():
+                logprobs = logprobs_of(part.logprobs, self._spelled) if self._spelled else None
+                await self._send_delta(Delta(content=content.text), part.choice, logprobs)
+            case Reasoned():
+                await self._send_delta(Delta(reasoning_content=content.text), part.choice)
+            case Called():
+                index = self._calls[part.choice]
+                self._calls[part.choice] += 1
+                delta = Delta(tool_calls=(_written(content, index),))
+                await self._send_delta(delta, part.choice)
+            case Ended():
+                self._finished.append(content.finished)
+                last = ChunkChoice(delta=Delta(), finish_reason=content.reason, index=part.choice)
+                facts = facts_of(content.finished, content.repaired, content.unread)
+                await self._send((last,), pillion=facts)
 
-    async def _finish(self, finished: Finished) -> None:
-        calls: tuple[WrittenToolCall, ...] = ()
-        if self._read_calls is not None:
-            content = "".join(self._held_back)
-            calls = await self._read_calls(content)
-            await self._send_delta(Delta(tool_calls=calls) if calls else Delta(content=content))
-        last = ChunkChoice(delta=Delta(), finish_reason=finish_reason(finished, calls))
-        await self._send((last,), pillion=facts_of(finished))
-        if self._usage:
-            await self._send((), usage=usage_of(finished))
-        await self._stream.done()
-
-    async def _send_delta(self, delta: Delta) -> None:
-        await self._send((ChunkChoice(delta=delta),))
+    async def _send_delta(
+        self, delta: Delta, choice: int, logprobs: ChoiceLogprobs | None = None
+    ) -> None:
+        await self._send((ChunkChoice(delta=delta, index=choice, logprobs=logprobs),))
 
     async def _send(
         self,
@@ -308,7 +269,7 @@ class _Streaming:
     ) -> None:
         await self._stream.data(
             ChatCompletionChunk(
-                id=self._reply.id,
+                id=self._chat.id,
                 created=self._created,
                 model=self._model.id,
                 system_fingerprint=_fingerprint(self._model),

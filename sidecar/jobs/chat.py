@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Mapping
 from typing import Any
 
+import msgspec
 from msgspec import Struct
 
 from engine import (
@@ -12,12 +14,14 @@ from engine import (
     GenerateRequest,
     ModelInfo,
     Priority,
+    RenderedPrompt,
     Reply,
     ReplyFormat,
     RequestError,
     Sampling,
 )
 from sidecar.config import ChatConfig
+from sidecar.jobs.turn import Turn
 from sidecar.services import Services
 
 # No tokenizer packs more than this many characters into a token on average, so longer prompts are
@@ -30,8 +34,8 @@ class Chat(Struct, frozen=True, kw_only=True):
 
     messages: OpenAI-shaped. tools: OpenAI-shaped function definitions. template: further variables
     of the chat template. reply: what the reply is held to. logit_bias: token id to bias. seed: any
-    integer. explain: see
-    `GenerateRequest`. session: a retention hint for the prefix cache.
+    integer; the second of `n` choices has the next one. prediction: what the reply may turn out to
+    be. logprobs, explain: see `GenerateRequest`. session: a retention hint for the prefix cache.
     """
 
     id: str
@@ -39,6 +43,9 @@ class Chat(Struct, frozen=True, kw_only=True):
     tools: tuple[Mapping[str, Any], ...] = ()
     template: Mapping[str, Any] = {}
     reply: ReplyFormat | None = None
+    n: int = 1
+    prediction: str = ""
+    logprobs: int | None = None
     max_tokens: int | None = None
     temperature: float | None = None
     top_p: float | None = None
@@ -57,46 +64,86 @@ class Chat(Struct, frozen=True, kw_only=True):
 
 
 async def open_chat(services: Services, chat: Chat, model: ModelInfo) -> Reply:
-    """Render the turn's prompt and open its reply, which the caller must close.
+    """Render the turn's prompt and open its one reply, which the caller must close.
 
     Raises RequestError naming the field, ContextLengthExceeded, NotReady.
     """
+    request, _ = await _request(services, chat, model)
+    return services.engine.generate(request)
+
+
+async def open_turn(services: Services, chat: Chat, model: ModelInfo) -> Turn:
+    """`open_chat` with all its choices, and what they are made of."""
+    request, prompt = await _request(services, chat, model)
+    assert request.seed is not None
+    seeds = [(request.seed + choice) % 2**64 for choice in range(chat.n)]
+    replies = []
+    for choice, seed in enumerate(seeds):
+        id = chat.id if choice == 0 else f"{chat.id}-{choice}"
+        one = msgspec.structs.replace(request, id=id, seed=seed)
+        replies.append(services.engine.generate(one))
+    tools = chat.tools or None
+    readers = [services.engine.reader(tools, reasoning=prompt.reasoning) for _ in seeds]
+    return Turn(replies, readers, prompt.tokens, seeds)
+
+
+async def _request(
+    services: Services, chat: Chat, model: ModelInfo
+) -> tuple[GenerateRequest, RenderedPrompt]:
     sampling = sampling_of(chat, services.config.chat, model)
+    prompt = await render(services, chat, model)
+    defaults = services.config.chat
+    seed = chat.seed if chat.seed is not None else defaults.seed
+    request = GenerateRequest(
+        id=chat.id,
+        prompt=prompt.tokens,
+        max_tokens=chat.max_tokens if chat.max_tokens is not None else defaults.max_tokens,
+        sampling=sampling,
+        # The engine's seeds are 64 bits wide; whatever the client chose maps onto one of them. One
+        # is drawn here, rather than there, because a tool call's id depends on it.
+        seed=secrets.randbits(53) if seed is None else seed % 2**64,
+        stop=chat.stop,
+        stop_token_ids=prompt.stop_token_ids,
+        ignore_eos=chat.ignore_eos,
+        must_start_with=prompt.must_start_with,
+        grammar=prompt.grammar,
+        prediction=tuple(await services.engine.encode(chat.prediction) if chat.prediction else ()),
+        logprobs=chat.logprobs,
+        draft=chat.draft,
+        explain=chat.explain,
+        priority=Priority.IDLE if is_aside(chat) else Priority.AGENT,
+        boundaries=prompt.boundaries,
+        session=chat.session,
+    )
+    return request, prompt
+
+
+def is_aside(chat: Chat) -> bool:
+    """Whether an agent asks for something beside its conversation (a title, a summary): within a
+    session, without tools. It must not delay the conversation."""
+    return chat.session is not None and not chat.tools
+
+
+async def render(services: Services, chat: Chat, model: ModelInfo) -> RenderedPrompt:
+    """The turn's prompt. Raises RequestError naming the field, ContextLengthExceeded, NotReady."""
     _check_before_rendering(chat, model)
+    template = {**reasoning_variables(services.config.chat.reasoning), **chat.template}
+    reply = chat.reply
+    if reply is not None and wants_reasoning(template):
+        reply = msgspec.structs.replace(reply, reasons=True)
     try:
         prompt = await services.engine.chat(
-            chat.messages,
-            tools=chat.tools or None,
-            template={**reasoning_variables(services.config.chat.reasoning), **chat.template},
-            reply=chat.reply,
+            chat.messages, tools=chat.tools or None, template=template, reply=reply
         )
     except RecursionError:
         raise RequestError("the messages or tools are nested too deeply", field="tools") from None
     if len(prompt.tokens) >= model.context:
         raise ContextLengthExceeded(len(prompt.tokens), model.context)
-    defaults = services.config.chat
-    max_tokens = chat.max_tokens if chat.max_tokens is not None else defaults.max_tokens
-    seed = chat.seed if chat.seed is not None else defaults.seed
-    return services.engine.generate(
-        GenerateRequest(
-            id=chat.id,
-            prompt=prompt.tokens,
-            max_tokens=max_tokens,
-            sampling=sampling,
-            # The engine's seeds are 64 bits wide; whatever the client chose maps onto one of them.
-            seed=None if seed is None else seed % 2**64,
-            stop=chat.stop,
-            stop_token_ids=prompt.stop_token_ids,
-            ignore_eos=chat.ignore_eos,
-            must_start_with=prompt.must_start_with,
-            grammar=prompt.grammar,
-            draft=chat.draft,
-            explain=chat.explain,
-            priority=Priority.AGENT,
-            boundaries=prompt.boundaries,
-            session=chat.session,
-        )
-    )
+    return prompt
+
+
+# Levels of OpenAI and Anthropic that few templates know, as the nearest that they do.
+_LEVELS = {"none": "off", "minimal": "low", "xhigh": "high", "max": "high"}
 
 
 def reasoning_variables(reasoning: str | None) -> dict[str, Any]:
@@ -104,6 +151,7 @@ def reasoning_variables(reasoning: str | None) -> dict[str, Any]:
     other, and ignore what they do not know."""
     if reasoning is None:
         return {}
+    reasoning = _LEVELS.get(reasoning, reasoning)
     if reasoning in ("off", "on"):
         return {"enable_thinking": reasoning == "on"}
     return {
@@ -111,6 +159,11 @@ def reasoning_variables(reasoning: str | None) -> dict[str, Any]:
         "reasoning_effort": reasoning,
         "reasoning_strength": reasoning,
     }
+
+
+def wants_reasoning(template: Mapping[str, Any]) -> bool:
+    """Whether these variables ask for it, rather than leave it to the template."""
+    return template.get("enable_thinking") is True
 
 
 def sampling_of(chat: Chat, config: ChatConfig, model: ModelInfo) -> Sampling:

@@ -14,6 +14,8 @@ from msgspec import Struct, field
 from engine import RequestError
 
 MAX_STOPS = 16
+MAX_CHOICES = 8
+MAX_LOGPROBS = 20
 
 
 class ContentPart(Struct, frozen=True):
@@ -42,6 +44,7 @@ class ChatMessage(Struct, frozen=True):
     tool_calls: list[ToolCall] | None = None
     tool_call_id: str | None = None
     reasoning_content: str | None = None
+    reasoning: str | None = None
 
 
 class Function(Struct, frozen=True):
@@ -53,6 +56,18 @@ class Function(Struct, frozen=True):
 class Tool(Struct, frozen=True):
     type: Literal["function"]
     function: Function
+
+
+class PredictedPart(Struct, frozen=True):
+    text: str
+    type: Literal["text"] = "text"
+
+
+class Prediction(Struct, frozen=True):
+    """What the reply will largely be. It makes the reply faster and never different."""
+
+    content: str | list[PredictedPart]
+    type: Literal["content"] = "content"
 
 
 class StreamOptions(Struct, frozen=True):
@@ -112,6 +127,7 @@ class ChatRequest(Struct, frozen=True, kw_only=True):
     response_format: ResponseFormat | None = None
     logprobs: bool | None = None
     top_logprobs: int | None = None
+    prediction: Prediction | None = None
     modalities: list[str] | None = None
     audio: dict[str, Any] | None = None
     functions: list[Any] | None = None
@@ -130,8 +146,14 @@ class ChatRequest(Struct, frozen=True, kw_only=True):
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise RequestError(f"{name} must be at least 1, got {value}", field=name)
-        if self.n is not None and self.n != 1:
-            raise _unsupported("n", f"n must be 1, got {self.n}; send the request again for more")
+        for name, least, most in (("n", 1, MAX_CHOICES), ("top_logprobs", 0, MAX_LOGPROBS)):
+            value = getattr(self, name)
+            if value is not None and not least <= value <= most:
+                raise RequestError(
+                    f"{name} must be from {least} to {most}, got {value}", field=name
+                )
+        if self.top_logprobs is not None and not self.logprobs:
+            raise RequestError("top_logprobs needs logprobs: true", field="top_logprobs")
         if isinstance(self.stop, list) and len(self.stop) > MAX_STOPS:
             raise RequestError(
                 f"stop takes at most {MAX_STOPS} strings, got {len(self.stop)}", field="stop"
@@ -139,9 +161,6 @@ class ChatRequest(Struct, frozen=True, kw_only=True):
         self._refuse_what_is_not_served()
 
     def _refuse_what_is_not_served(self) -> None:
-        if self.logprobs or self.top_logprobs:
-            name = "logprobs" if self.logprobs else "top_logprobs"
-            raise _unsupported(name, f"{name} is not supported; leave it out")
         if self.modalities not in (None, [], ["text"]) or self.audio:
             name = "audio" if self.audio else "modalities"
             raise _unsupported(name, f"{name}: this model writes text only")

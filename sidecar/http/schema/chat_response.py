@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from msgspec import UNSET, Struct, UnsetType
 
+from sidecar.http.schema.logprobs import ChoiceLogprobs
 from sidecar.http.schema.usage import ReplyFacts, Usage
 
 
@@ -25,9 +26,11 @@ class WrittenToolCall(Struct, frozen=True, kw_only=True):
 
 
 class AssistantMessage(Struct, frozen=True, kw_only=True):
-    """content: null in a message that calls tools."""
+    """content: null in a message that only calls tools. reasoning_content: what the model thought
+    before, if it did."""
 
     content: str | None
+    reasoning_content: str | UnsetType = UNSET
     tool_calls: tuple[WrittenToolCall, ...] | UnsetType = UNSET
     role: str = "assistant"
     refusal: None = None
@@ -37,7 +40,7 @@ class Choice(Struct, frozen=True, kw_only=True):
     message: AssistantMessage
     finish_reason: str
     index: int = 0
-    logprobs: None = None
+    logprobs: ChoiceLogprobs | None = None
 
 
 class ChatCompletion(Struct, frozen=True, kw_only=True):
@@ -54,6 +57,7 @@ class ChatCompletion(Struct, frozen=True, kw_only=True):
 class Delta(Struct, frozen=True, kw_only=True):
     role: str | UnsetType = UNSET
     content: str | UnsetType = UNSET
+    reasoning_content: str | UnsetType = UNSET
     tool_calls: tuple[WrittenToolCall, ...] | UnsetType = UNSET
 
 
@@ -61,7 +65,7 @@ class ChunkChoice(Struct, frozen=True, kw_only=True):
     delta: Delta
     finish_reason: str | None = None
     index: int = 0
-    logprobs: None = None
+    logprobs: ChoiceLogprobs | None = None
 
 
 class ChatCompletionChunk(Struct, frozen=True, kw_only=True):

@@ -31,7 +31,8 @@ class Usage(Struct, frozen=True, kw_only=True):
 
 class ReplyFacts(Struct, frozen=True, kw_only=True):
     """The `pillion` object; names and units are those of `engine.Finished`. `timeline` and `log`
-    are there if `explain` asked for them."""
+    are there if `explain` asked for them. repaired_calls: tool calls that were not quite in form,
+    and what was wrong. unread_calls: why something that looks like a call was left in the text."""
 
     seed: int
     exact: bool
@@ -48,25 +49,35 @@ class ReplyFacts(Struct, frozen=True, kw_only=True):
     decode_ms: float
     cache: CacheUse
     regimes: tuple[RegimeSurplus, ...]
+    repaired_calls: tuple[str, ...] | UnsetType = UNSET
+    unread_calls: tuple[str, ...] | UnsetType = UNSET
     timeline: tuple[Span, ...] | UnsetType = UNSET
     log: tuple[Round, ...] | UnsetType = UNSET
 
 
-def usage_of(finished: Finished) -> Usage:
-    """OpenAI's `usage` of a reply."""
-    completion = len(finished.tokens)
+def usage_of(*replies: Finished) -> Usage:
+    """OpenAI's `usage` of a reply, or of several to one prompt, which counts once."""
+    completion = sum(len(finished.tokens) for finished in replies)
+    prompt = replies[0].prompt_tokens
     return Usage(
-        prompt_tokens=finished.prompt_tokens,
+        prompt_tokens=prompt,
         completion_tokens=completion,
-        total_tokens=finished.prompt_tokens + completion,
-        prompt_tokens_details=PromptTokensDetails(finished.cached_tokens),
-        completion_tokens_details=CompletionTokensDetails(finished.accepted, finished.rejected),
+        total_tokens=prompt + completion,
+        prompt_tokens_details=PromptTokensDetails(replies[0].cached_tokens),
+        completion_tokens_details=CompletionTokensDetails(
+            sum(finished.accepted for finished in replies),
+            sum(finished.rejected for finished in replies),
+        ),
     )
 
 
-def facts_of(finished: Finished) -> ReplyFacts:
+def facts_of(
+    finished: Finished, repaired: tuple[str, ...] = (), unread: tuple[str, ...] = ()
+) -> ReplyFacts:
     """The `pillion` object of a reply; times are rounded to the microsecond."""
     return ReplyFacts(
+        repaired_calls=repaired or UNSET,
+        unread_calls=unread or UNSET,
         seed=finished.seed,
         exact=finished.exact,
         inexact_reason=finished.inexact_reason,

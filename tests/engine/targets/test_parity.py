@@ -10,7 +10,7 @@ import pytest
 
 from engine.drafters.dflash_config import DFlashConfig
 from engine.json_file import read_json
-from engine.messages import ParityCase
+from engine.comparisons import ParityCase
 from engine.targets.parity import _compared, _drafts, _loop, compare
 from engine.targets.parity_cases import Case, generated, scripted
 

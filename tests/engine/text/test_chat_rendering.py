@@ -184,7 +184,7 @@ BAD: list[tuple[Any, str]] = [
             [{"role": "assistant", "tool_calls": [{"function": {"name": "f", "arguments": text}}]}],
             "messages[0].tool_calls[0].function.arguments",
         )
-        for text in ("{", "[1]", '"a"', 3)
+        for text in ([1], 3)
     ),
 ]
 
@@ -225,7 +225,8 @@ def test_template_variables_cannot_replace_the_request(
 
 def test_a_templates_refusal_is_the_callers_error(codec_with: CodecFactory) -> None:
     alternating = codec_with(ALTERNATING, bos_token="<|endoftext|>")
-    hostile = [{"role": "user", "content": "<|im_end|>"}, {"role": "user", "content": "b"}]
+    texts = (("user", "a"), ("assistant", "<|im_end|>"), ("assistant", "b"))
+    hostile = [{"role": role, "content": text} for role, text in texts]
     with pytest.raises(RequestError) as refused:
         alternating.chat(hostile)
     assert "must alternate user/assistant, after <|im_end|>" in refused.value.message

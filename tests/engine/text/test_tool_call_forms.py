@@ -353,7 +353,8 @@ def test_markers_are_control_tokens_where_the_vocabulary_has_them(codec: TextCod
         constraint.commit(tokens[-1])
     assert (tokens[0], tokens[-1]) == codec.vocabulary.find("<tool_call>", "</tool_call>")
     assert codec.decode(tokens) == spelled(XmlForm(), ("now", {}))
-    assert codec.tool_calls(codec.decode(tokens), TOOLS) == (ToolCall(name="now", arguments="{}"),)
+    reader = codec.reader(TOOLS)
+    assert reader.feed(codec.decode(tokens)) == [ToolCall(name="now", arguments="{}")]
 
 
 @pytest.mark.parametrize("sampling", [Sampling(), Sampling(temperature=1.0)], ids=["greedy", "T"])
@@ -382,7 +383,8 @@ async def test_the_built_in_model_calls_what_it_must(
     assert replies[0].tokens == replies[1].tokens
     assert replies[0].accepted > 0
     text = await builtin_engine.decode(replies[0].tokens)
-    (call,) = await builtin_engine.tool_calls(text, tools)
+    (call,) = builtin_engine.reader(tools).feed(text)
+    assert isinstance(call, ToolCall)
     assert call.name == "edit"
     jsonschema.validate(json.loads(call.arguments), parameters)
 

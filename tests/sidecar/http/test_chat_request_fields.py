@@ -120,7 +120,7 @@ async def test_plain_fields_reach_the_engine() -> None:
 async def test_defaults_of_plain_fields() -> None:
     request = await requested()
     assert request.max_tokens is None
-    assert request.seed is None
+    assert request.seed is not None
     assert request.draft
     assert not request.ignore_eos
     assert request.stop == ()
@@ -130,8 +130,8 @@ async def test_defaults_of_plain_fields() -> None:
 async def test_null_is_the_same_as_left_out() -> None:
     names = {field.encode_name for field in msgspec.structs.fields(ChatRequest)} - {"messages"}
     request = await requested(**dict.fromkeys(names))
-    assert msgspec.structs.replace(request, id="") == msgspec.structs.replace(
-        await requested(), id=""
+    assert msgspec.structs.replace(request, id="", seed=0) == msgspec.structs.replace(
+        await requested(), id="", seed=0
     )
 
 
@@ -264,7 +264,11 @@ async def test_template_variables() -> None:
     _, _, template = await rendered(
         chat_template_kwargs={"enable_thinking": False}, reasoning_effort="low"
     )
-    assert template == {"enable_thinking": False, "reasoning_effort": "low"}
+    assert template == {
+        "enable_thinking": False,
+        "reasoning_effort": "low",
+        "reasoning_strength": "low",
+    }
 
 
 async def test_the_boundaries_of_the_prompt_reach_the_engine() -> None:
@@ -338,7 +342,7 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"stop": ["a", ""]}, "stop"),
     ({"stop": ["a", 5]}, "stop[1]"),
     ({"stop": list("abcdefghijklmnopq")}, "stop"),
-    ({"n": 2}, "n"),
+    ({"n": 9}, "n"),
     ({"n": 0}, "n"),
     ({"stream": "yes"}, "stream"),
     ({"stream_options": {"include_usage": 1}}, "stream_options.include_usage"),
@@ -364,8 +368,10 @@ WRONG: list[tuple[dict[str, Any], str]] = [
         "response_format",
     ),
     ({"response_format": "text"}, "response_format"),
-    ({"logprobs": True}, "logprobs"),
+    ({"logprobs": 1}, "logprobs"),
     ({"top_logprobs": 3}, "top_logprobs"),
+    ({"logprobs": True, "top_logprobs": 21}, "top_logprobs"),
+    ({"prediction": {"type": "tokens", "content": ""}}, "prediction.type"),
     ({"modalities": ["text", "audio"]}, "modalities"),
     ({"audio": {"voice": "x"}}, "audio"),
     ({"functions": [{}]}, "functions"),

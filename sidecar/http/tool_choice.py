@@ -1,16 +1,11 @@
-"""Tool calls on the wire: what a request says about them, and how a reply that makes some looks."""
+"""What a chat completion says about the form of its reply."""
 
 from __future__ import annotations
 
-import secrets
-from collections.abc import Sequence
-
 import msgspec
-from msgspec import UNSET
 
-from engine import ReplyFormat, RequestError, ToolCall
+from engine import ReplyFormat, RequestError
 from sidecar.http.schema.chat_request import ChatRequest, NamedTool
-from sidecar.http.schema.chat_response import CalledFunction, WrittenToolCall
 
 ANY_OBJECT = '{"type": "object"}'
 
@@ -42,15 +37,3 @@ def _schema(wire: ChatRequest) -> str | None:
     if wanted.json_schema is None or wanted.json_schema.schema is None:
         raise RequestError("response_format.json_schema.schema is missing", field="response_format")
     return msgspec.json.encode(wanted.json_schema.schema).decode()
-
-
-def written(calls: Sequence[ToolCall], *, streamed: bool) -> tuple[WrittenToolCall, ...]:
-    """The calls as a message, or a delta, has them, each with an id of its own."""
-    return tuple(
-        WrittenToolCall(
-            index=index if streamed else UNSET,
-            id=f"call_{secrets.token_hex(12)}",
-            function=CalledFunction(name=call.name, arguments=call.arguments),
-        )
-        for index, call in enumerate(calls)
-    )

@@ -1,0 +1,209 @@
+"""An open chat turn: its replies, taken apart into what doors send."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import hashlib
+from collections.abc import AsyncGenerator, Sequence
+
+from msgspec import Struct
+
+from engine import (
+    Chunk,
+    EngineError,
+    Event,
+    Failed,
+    Finished,
+    PieceReader,
+    Prefilling,
+    Reasoned,
+    Reply,
+    Said,
+    TokenLogprob,
+    ToolCall,
+    Unread,
+    error_of,
+)
+
+
+class Progress(Struct, frozen=True):
+    """`done` of `total` prompt tokens are computed; `cached` of them came free."""
+
+    done: int
+    total: int
+    cached: int
+
+
+class Waiting(Struct, frozen=True):
+    """Nothing to send yet: the engine is silent, or writes what may become a tool call."""
+
+
+class Called(Struct, frozen=True, kw_only=True):
+    """A tool call; `id` is the same again when the reply is repeated with its seed. arguments:
+    JSON text of an object."""
+
+    id: str
+    name: str
+    arguments: str
+
+
+class Ended(Struct, frozen=True, kw_only=True):
+    """The end of one choice. reason: ``stop``, ``length`` or ``tool_calls``. repaired: what was
+    put right in its calls. unread: what looked like a call and was none."""
+
+    finished: Finished
+    reason: str
+    repaired: tuple[str, ...] = ()
+    unread: tuple[str, ...] = ()
+
+
+class Part(Struct, frozen=True, kw_only=True):
+    """choice: which of the turn's replies. logprobs: of tokens that `Said` is made of."""
+
+    content: Reasoned | Said | Called | Progress | Waiting | Ended
+    choice: int = 0
+    logprobs: tuple[TokenLogprob, ...] = ()
+
+
+class Turn:
+    """prompt: its token ids; they and `seeds` make the calls' ids. A reply a choice."""
+
+    def __init__(
+        self,
+        replies: Sequence[Reply],
+        readers: Sequence[PieceReader],
+        prompt: Sequence[int],
+        seeds: Sequence[int],
+    ) -> None:
+        self.prompt_tokens = len(prompt)
+        self._choices = [
+            _Choice(index, reader, prompt, seed)
+            for index, (reader, seed) in enumerate(zip(readers, seeds, strict=True))
+        ]
+        self._replies = list(replies)
+
+    async def parts(self, *, first: float, silence: float) -> AsyncGenerator[Part, None]:
+        """Everything, in the order in which it comes; the last part of a choice is its `Ended`.
+
+        first, silence: seconds after which a `Waiting` comes in place of the first event, and of a
+        later one. Raises the error that a reply fails with.
+        """
+        async for index, event in self._events(first, silence):
+            if event is None:
+                yield Part(content=Waiting())
+                continue
+            for part in self._choices[index].parts(event):
+                yield part
+
+    async def _events(
+        self, seconds: float, silence: float
+    ) -> AsyncGenerator[tuple[int, Event | None], None]:
+        """The next event of any reply, and whose; None for silence."""
+        waits = {
+            asyncio.ensure_future(anext(reply)): index for index, reply in enumerate(self._replies)
+        }
+        try:
+            while waits:
+                done, _ = await asyncio.wait(
+                    waits, timeout=seconds, return_when=asyncio.FIRST_COMPLETED
+                )
+                seconds = silence
+                if not done:
+                    yield 0, None
+                for task in sorted(done, key=lambda one: waits[one]):
+                    index = waits.pop(task)
+                    event = task.result()
+                    if not isinstance(event, Finished | Failed):
+                        waits[asyncio.ensure_future(anext(self._replies[index]))] = index
+                    yield index, event
+        finally:
+            for task in waits:
+                task.cancel()
+            await asyncio.gather(*waits, return_exceptions=True)
+
+    async def aclose(self) -> None:
+        for reply in self._replies:
+            await reply.aclose()
+
+    async def __aenter__(self) -> Turn:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.aclose()
+
+
+class _Choice:
+    """One reply on its way from events to parts."""
+
+    def __init__(self, index: int, reader: PieceReader, prompt: Sequence[int], seed: int) -> None:
+        self._index = index
+        self._reader = reader
+        self._origin = repr((seed, tuple(prompt))).encode()
+        self._calls = 0
+        self._logprobs: list[TokenLogprob] = []
+        self._repaired: list[str] = []
+        self._unread: list[str] = []
+
+    def parts(self, event: Event) -> list[Part]:
+        match event:
+            case Prefilling():
+                return [self._part(Progress(event.done, event.total, event.cached))]
+            case Chunk():
+                self._logprobs += event.logprobs
+                pieces = self._reader.feed(event.text)
+                parts = [part for piece in pieces for part in self._piece(piece)]
+                return parts or ([self._part(Waiting())] if self._reader.waiting else [])
+            case Failed():
+                raise error_of(event)
+            case Finished():
+                return self._end(event)
+
+    def _end(self, finished: Finished) -> list[Part]:
+        if finished.finish_reason == "cancelled":
+            raise EngineError("the reply was cancelled: the daemon is stopping", code="cancelled")
+        complete = finished.finish_reason == "stop"
+        pieces = self._reader.finish(complete=complete)
+        parts = [part for piece in pieces for part in self._piece(piece)]
+        reason = "tool_calls" if self._calls and complete else finished.finish_reason
+        ended = Ended(
+            finished=finished,
+            reason=reason,
+            repaired=tuple(self._repaired),
+            unread=tuple(self._unread),
+        )
+        return [*parts, self._part(ended)]
+
+    def _piece(self, piece: Reasoned | Said | ToolCall | Unread) -> list[Part]:
+        if isinstance(piece, Unread):
+            self._unread.append(piece.reason)
+            return []
+        logprobs, self._logprobs = tuple(self._logprobs), []
+        if isinstance(piece, Said):
+            return [Part(choice=self._index, content=piece, logprobs=logprobs)]
+        if isinstance(piece, Reasoned):
+            return [self._part(piece)]
+        if piece.repaired:
+            self._repaired.append(f"{piece.name}: {piece.repaired}")
+        number = f" {self._calls}".encode()
+        self._calls += 1
+        digest = hashlib.blake2b(self._origin + number, digest_size=12).hexdigest()
+        called = Called(id=f"call_{digest}", name=piece.name, arguments=piece.arguments)
+        return [self._part(called)]
+
+    def _part(self, content: Reasoned | Called | Progress | Waiting | Ended) -> Part:
+        return Part(choice=self._index, content=content)
+
+
+async def head_of(parts: AsyncGenerator[Part, None]) -> AsyncGenerator[Part, None]:
+    """`parts`, once the first of them is there: an error that comes in its place is raised here,
+    before anything was sent."""
+    first = await anext(parts)
+
+    async def whole() -> AsyncGenerator[Part, None]:
+        async with contextlib.aclosing(parts):
+            yield first
+            async for part in parts:
+                yield part
+
+    return whole()
