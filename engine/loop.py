@@ -53,6 +53,8 @@ from engine.text.regimes import RegimeParser
 
 # The block size that published drafters are trained for.
 DEFAULT_WIDTH = 8
+# The end of the prompt that finds a prediction again: longer than what two turns have in common.
+PREDICTED_BEHIND = 32
 # How often to look whether the prefix cache has come back from disk.
 REUSE_SECONDS = 0.05
 
@@ -425,8 +427,12 @@ def portfolios(
     """How a request gets its drafters, given its seed (the drafter shares the target's noise)."""
 
     def new_portfolio(request: GenerateRequest, seed: int) -> Portfolio:
+        copy = CopyDrafter()
+        if request.prediction:
+            # As if the prompt's end had been followed by it before.
+            copy.commit([*request.prompt[-PREDICTED_BEHIND:], *request.prediction])
         if drafter is None:
-            return Portfolio(CopyDrafter(), None)
+            return Portfolio(copy, None)
         context = DFlashDrafter(
             drafter,
             embed=target.embed,
@@ -434,7 +440,7 @@ def portfolios(
             sampling=request.sampling,
             seed=seed if request.draft_seed is None else request.draft_seed,
         )
-        return Portfolio(CopyDrafter(), context)
+        return Portfolio(copy, context)
 
     return new_portfolio
 

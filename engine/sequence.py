@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from engine.client import Codec
 from engine.decoding.drafting import Drafting
 from engine.drafters.portfolio import Portfolio
-from engine.messages import Chunk, Finished, GenerateRequest
+from engine.messages import Chunk, Finished, GenerateRequest, TokenLogprob
 from engine.prefix_cache.messages import CacheUse
 from engine.text.stop import StopMatcher
 
@@ -91,6 +91,7 @@ class SequenceState:
         self.first_logits: Any = None
         self.counters = Counters()
         self.margins: list[float] = []
+        self.logprobs: list[TokenLogprob] = []
         self.ending: Ending | None = None
         self._end_ids = frozenset(end_ids) if not request.ignore_eos else frozenset()
         self._detokenizer = codec.detokenizer()
@@ -175,9 +176,10 @@ class SequenceState:
         text = "".join(self._text)
         if not tokens and not text:
             return None
+        first = self._reported - len(self.request.prompt)
         self._reported = len(self.tokens)
         self._text.clear()
-        return Chunk(id=self.id, tokens=tokens, text=text)
+        return Chunk(id=self.id, tokens=tokens, text=text, logprobs=tuple(self.logprobs[first:]))
 
     def finished(self, **facts: Any) -> Finished:
         """The closing event; `facts` are what only the engine knows (exactness, width)."""

@@ -31,6 +31,7 @@ from engine.messages import (
     Prefilling,
     RenderedPrompt,
     ReplyFormat,
+    TokenLogprob,
     Totals,
 )
 from engine.prefix_cache.messages import CacheReport, CacheStatus, FileContent, Segment
@@ -310,7 +311,9 @@ class FakeEngine:
                 time.sleep(self._round_seconds)
             done.append(token)
             self.steps[request.id] += 1
-            self._emit(Chunk(id=request.id, tokens=(token,), text=text.add(token)))
+            logprobs = () if request.logprobs is None else (_logprob(token, request.logprobs),)
+            chunk = Chunk(id=request.id, tokens=(token,), text=text.add(token), logprobs=logprobs)
+            self._emit(chunk)
             if token == EOS:
                 reason = "stop"
             if token == EOS or len(done) == limit:
@@ -340,6 +343,14 @@ class FakeEngine:
             rounds=max(len(done) - 1, 0),
         )
         return msgspec.structs.replace(finished, **self._facts(request))
+
+
+def _logprob(token: int, likely: int) -> TokenLogprob:
+    """A token's neighbours are half as likely, and so on."""
+    others = ((token + step) % (TURN + 1) for step in range(likely))
+    return TokenLogprob(
+        token, -0.5, tuple((other, -0.5 * (step + 1)) for step, other in enumerate(others))
+    )
 
 
 def fake_model(context: int = 4096) -> ModelInfo:

@@ -8,6 +8,7 @@ import mlx.core as mx
 import numpy as np
 from numpy.typing import NDArray
 
+from engine.decoding.logprobs import logprobs
 from engine.decoding.sampling import choose, margins
 from engine.decoding.verify import commit_run
 from engine.sequence import SequenceState
@@ -40,6 +41,8 @@ def choose_rows(
         gaps = margins(*arguments)
         mx.eval(chosen, gaps)
         sequence.margins += np.array(gaps).tolist()
+    if sequence.request.logprobs is not None:
+        sequence.logprobs += logprobs(logits, chosen, sequence.request.logprobs)
     return [int(token) for token in np.array(chosen)]
 
 
@@ -57,6 +60,7 @@ def commit(sequence: SequenceState, drafts: Sequence[int], chosen: Sequence[int]
         sequence.drafter.commit(run[:taken])
     # Rows behind the last committed token chose nothing.
     del sequence.margins[len(sequence.output) :]
+    del sequence.logprobs[len(sequence.output) :]
     accepted = min(taken, len(run) - 1)
     sequence.counters.accepted += accepted
     sequence.counters.rejected += len(drafts) - accepted
