@@ -39,18 +39,20 @@ class HttpConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 class CompletionConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Inline completion. max_tokens: of one suggestion. prompt_tokens: budget of one prompt.
-    multiline: ``auto`` (a whole block where the syntax opens one), ``never`` or ``always``."""
+    multiline: ``auto`` (a whole block where the syntax opens one), ``never`` or ``always``.
+    alternatives: how many to look for when the user asks by hand."""
 
     max_tokens: int = 96
     prompt_tokens: int = 1536
     multiline: Literal["auto", "never", "always"] = "auto"
+    alternatives: int = 3
 
 
 class WorkspaceConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What goes along with completion prompts from other files of the client's folders. context:
     ``auto`` (where the model gains by it), ``on``, or ``off``, which reads and watches nothing.
     context_tokens: what it may take. max_file_bytes: larger files are not read. warm: compute
-    likely prompts ahead in idle time."""
+    likely prompts, and what would follow a suggestion, ahead in idle time."""
 
     context: Literal["auto", "on", "off"] = "auto"
     context_tokens: int = 1024
@@ -332,6 +334,7 @@ _RULES: list[_Rule] = [
     _at_least("cache.disk", 0),
     _at_least("completion.max_tokens", 1),
     _at_least("completion.prompt_tokens", 16),
+    _within("completion.alternatives", 1, 8),
     _at_least("workspace.context_tokens", 0),
     _at_least("workspace.max_file_bytes", 0),
     _at_least("chat.max_tokens", 1),

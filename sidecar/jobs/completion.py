@@ -44,6 +44,7 @@ class CompletionRequest(Struct, frozen=True, kw_only=True):
     sampling: Sampling = Sampling()
     seed: int | None = None
     draft: bool = True
+    priority: Priority = Priority.INTERACTIVE
     session: str | None = None
 
 
@@ -89,7 +90,7 @@ async def complete(
         boundaries=prompt.boundaries,
         segments=prompt.segments,
         draft=request.draft,
-        priority=Priority.INTERACTIVE,
+        priority=request.priority,
         session=request.session,
     )
     text, settled = "", settle("", gap)

@@ -40,3 +40,4 @@ def did_close(session: Session, params: DidCloseParams) -> None:
     session.documents.close(params.text_document.uri)
     session.view.closed(params.text_document.uri)
     session.warmth.cancel(params.text_document.uri)
+    session.suggestions.forget(params.text_document.uri)

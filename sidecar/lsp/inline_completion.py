@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Sequence
+from dataclasses import dataclass
 
 import msgspec
 from lsprotocol import types
 
 from engine import NotReady, Overloaded
-from sidecar.jobs.completion import CompletionRequest, complete
+from sidecar.jobs.completion import CompletionRequest
 from sidecar.lsp.params import InlineCompletionParams, SelectedCompletionInfo
 from sidecar.lsp.session import OpenRequest, Session
 from sidecar.workspace.documents import Document
@@ -19,12 +20,13 @@ Answer = Coroutine[None, None, types.InlineCompletionList | None]
 
 def inline_completion(
     session: Session, params: InlineCompletionParams, request: OpenRequest
-) -> Answer | None:
-    """One item, or null where there is nothing to show.
+) -> types.InlineCompletionList | Answer | None:
+    """Items, or null where there is nothing to show. The first is the likeliest; there are others
+    where the user asked by hand.
 
     Everything about the document is read here, while the message is handled, so a change that
     comes right behind cannot slip under the request. The newest request for a document is the
-    only one at work.
+    only one at work. What was shown before and is typed now is answered here and now.
     """
     document = session.document(params.text_document.uri)
     session.make_current(document.uri, request)
@@ -35,36 +37,65 @@ def inline_completion(
         return None
     cursor = document.locate(params.position, session.encoding)
     selected = params.context.selected_completion_info
+    invoked = params.context.trigger_kind == types.InlineCompletionTriggerKind.Invoked
     start = end = cursor
     if selected is not None:
         start, end = _selection(session, document, selected)
         if not start <= cursor <= end or start[0] != end[0]:
             return None
+    elif not invoked and _inside_word(document, cursor):
+        return None
     chosen = selected.text if selected is not None else ""
     completion = session.completion_at(document, start, end)
-    return _suggest(
-        session,
-        msgspec.structs.replace(completion, prefix=completion.prefix + chosen),
-        chosen,
-        types.Range(_position(session, document, start), _position(session, document, end)),
+    wanted = _Wanted(
+        uri=document.uri,
+        completion=msgspec.structs.replace(completion, prefix=completion.prefix + chosen),
+        count=session.services.config.completion.alternatives if invoked else 1,
+        chosen=chosen,
+        replaces=types.Range(
+            _position(session, document, start), _position(session, document, end)
+        ),
     )
+    known = session.suggestions.recall(wanted.uri, wanted.completion, wanted.count)
+    return _suggest(session, wanted) if known is None else wanted.items(known)
 
 
-async def _suggest(
-    session: Session, completion: CompletionRequest, chosen: str, replaces: types.Range
-) -> types.InlineCompletionList | None:
-    services = session.services
-    try:
-        found = await complete(
-            services.engine, services.config.completion, completion, account=False
+@dataclass(frozen=True)
+class _Wanted:
+    """chosen: what the completion list puts in place of what it replaces."""
+
+    uri: str
+    completion: CompletionRequest
+    count: int
+    chosen: str
+    replaces: types.Range
+
+    def items(self, texts: Sequence[str]) -> types.InlineCompletionList | None:
+        if not texts:
+            return None
+        return types.InlineCompletionList(
+            items=[
+                types.InlineCompletionItem(insert_text=self.chosen + text, range=self.replaces)
+                for text in texts
+            ]
         )
+
+
+async def _suggest(session: Session, wanted: _Wanted) -> types.InlineCompletionList | None:
+    try:
+        texts = await session.suggestions.compute(wanted.uri, wanted.completion, wanted.count)
     except (NotReady, Overloaded):
         # The next keystroke asks again; an error would pop up in the editor at every key.
         return None
-    if not found.text:
-        return None
-    item = types.InlineCompletionItem(insert_text=chosen + found.text, range=replaces)
-    return types.InlineCompletionList(items=[item])
+    return wanted.items(texts)
+
+
+def _inside_word(document: Document, cursor: tuple[int, int]) -> bool:
+    """Whether what is left and right of the cursor is one name: what is inserted there by itself
+    would be in the way."""
+    line, column = document.lines[cursor[0]], cursor[1]
+    around = line[max(column - 1, 0) : column + 1].replace("_", "a")
+    return column > 0 and len(around) == 2 and around.isalnum()
 
 
 def _selection(

@@ -17,6 +17,7 @@ from pygls.uris import to_fs_path
 
 from engine import NotReady
 from sidecar.jobs.completion import CompletionRequest, prompt_of, reach, uses_context
+from sidecar.jobs.suggestions import Suggestions
 from sidecar.jobs.warmth import Warmth
 from sidecar.lsp.jsonrpc import (
     REQUEST_CANCELLED,
@@ -104,6 +105,9 @@ class Session:
         self.told_not_ready = False
         self.told_withheld: set[str] = set()
         self.warmth = Warmth(services.engine)
+        self.suggestions = Suggestions(
+            services.engine, services.config.completion, ahead=services.config.workspace.warm
+        )
         self.view = View(
             services.workspace,
             self.documents,
@@ -256,6 +260,7 @@ class Session:
             answer.cancel()
         self.view.close()
         self.warmth.close()
+        self.suggestions.close()
         if self._waiting is not None:
             self._waiting.cancel()
 
@@ -265,6 +270,10 @@ class Session:
 
     def notify(self, method: str, params: object) -> None:
         self._outbox.send(notification_message(method, _CONVERTER.unstructure(params)))
+
+    def show_to_client(self, kind: types.MessageType, message: str) -> None:
+        """Show the user a sentence."""
+        self.notify(types.WINDOW_SHOW_MESSAGE, types.ShowMessageParams(kind, message))
 
     def log_to_client(self, kind: types.MessageType, message: str) -> None:
         """Put a line in the editor's log of this server."""

@@ -7,7 +7,7 @@ from rpc_client import RpcFailure
 from waiting import until
 
 from engine.testing import FIM_MIDDLE, FIM_PREFIX, FIM_SUFFIX, FakeEngine
-from sidecar.config import CompletionConfig, Config
+from sidecar.config import CompletionConfig, Config, WorkspaceConfig
 
 URI = "file:///w/a.py"
 
@@ -58,7 +58,8 @@ async def test_columns_are_in_the_connections_encoding_both_ways(serve, encoding
 
 
 async def test_three_clients_with_three_encodings_at_once(serve):
-    door = await serve(lambda request: halves(request)[0][-1] * 3)
+    config = Config(workspace=WorkspaceConfig(warm=False))
+    door = await serve(lambda request: halves(request)[0][-1] * 3, config=config)
     clients = {name: await door.client(name) for name in ("utf-8", "utf-16", "utf-32")}
     line = "é😀𝒳"
     answers = {}
@@ -223,7 +224,9 @@ async def test_typing_forty_characters_with_a_request_per_key(serve):
         # Only what follows the whole text is short: a stale reply never ends by itself.
         return "zz" if halves(request)[0].endswith("of_all_") else "z" * 3000
 
-    config = Config(completion=CompletionConfig(max_tokens=3000))
+    config = Config(
+        completion=CompletionConfig(max_tokens=3000), workspace=WorkspaceConfig(warm=False)
+    )
     door = await serve(reply, kind=TypingEngine, config=config, round_seconds=0.001)
     encodings = ("utf-8", "utf-16", "utf-32")
     sessions = await asyncio.gather(*(type_forty(door, encoding) for encoding in encodings))

@@ -54,10 +54,10 @@ def ahead(request):
 
 
 async def asked(door, client, uri, line=4, character=9):
-    before = len(door.backend.seen)
+    """What the engine was asked last, now or before: what it said already is not asked again."""
     await client.inline(uri, line, character)
-    await until(lambda: len(door.backend.seen) > before)
-    return [one for one in door.backend.seen[before:] if not one.warm][-1]
+    await until(lambda: any(one.priority is Priority.INTERACTIVE for one in door.backend.seen))
+    return [one for one in door.backend.seen if one.priority is Priority.INTERACTIVE][-1]
 
 
 async def settled(door, client, uri, context):
