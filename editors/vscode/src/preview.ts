@@ -45,7 +45,10 @@ export class Previews implements vscode.Disposable {
   ): Promise<void> {
     const text = applied(document, edits);
     const name = document.uri.path.split("/").at(-1) ?? "";
-    const uri = vscode.Uri.from({ scheme: SCHEME, path: `/${String(++this.count)}/${name}` });
+    const uri = vscode.Uri.from({
+      scheme: SCHEME,
+      path: `/suggestion ${String(++this.count)}/${name}`,
+    });
     this.files.put(uri, text);
     this.open.set(uri.toString(), { target: document.uri, uri, version: document.version });
     const right = await vscode.workspace.openTextDocument(uri);

@@ -32,7 +32,7 @@ export class StatusBar implements vscode.Disposable {
   async menu(): Promise<void> {
     const picked = await vscode.window.showQuickPick(this.entries(), {
       title: "Pillion",
-      placeHolder: this.view().facts.join(" · "),
+      placeHolder: "What to do",
     });
     if (picked?.command !== undefined) await vscode.commands.executeCommand(...picked.command);
   }
@@ -60,7 +60,9 @@ export class StatusBar implements vscode.Disposable {
     const here = vscode.workspace
       .getConfiguration("pillion", vscode.window.activeTextEditor?.document)
       .get("enable", true);
+    const { facts } = this.view();
     return [
+      { label: facts[0] ?? "", detail: facts.slice(1).join(" · "), command: ["pillion.showLog"] },
       heading("Suggestions"),
       entry(on ? "circle-slash" : "check", on ? "Turn Off" : "Turn On", "pillion.toggle"),
       ...(language === undefined

@@ -53,7 +53,7 @@ function running(summary: Summary, off: string): View {
   return {
     text: `${icon} ${summary.model}${speed}${plain}`,
     facts: [
-      sentence(`${summary.model}: ${summary.state === "busy" ? "busy" : "ready"}`),
+      `${summary.model} is ${summary.state === "busy" ? "busy" : "ready"}`,
       ...(off === "" ? [] : [sentence(off)]),
       ...(summary.target_only === "" ? [] : [`Target-only: ${summary.target_only}`]),
       ...numbers(summary),
