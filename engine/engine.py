@@ -106,6 +106,8 @@ class Engine:
         loop, status = self._loop, self._status
         if loop is None:
             return status
+        from engine.loop import active_memory
+
         return msgspec.structs.replace(
             status,
             exactness=loop.exactness,
@@ -115,6 +117,7 @@ class Engine:
             regimes=loop.regimes,
             costs=loop.surplus.costs.curve if loop.surplus is not None else None,
             slowdown=loop.surplus.costs.drift if loop.surplus is not None else 1.0,
+            memory_bytes=active_memory() if status.state == "ready" else 0,
             cache=loop.reuse.status(),
         )
 
@@ -176,7 +179,7 @@ class Engine:
         from engine.loading.measured import measured
         from engine.loading.pairing import Pair, load_pair
         from engine.loading.pairs import drafter_folder
-        from engine.loop import DecodingLoop, active_memory, portfolios, widest
+        from engine.loop import DecodingLoop, portfolios, widest
         from engine.prefix_cache.fingerprint import computed_by, fingerprint
         from engine.targets.target import bind
 
@@ -241,7 +244,6 @@ class Engine:
             drafters=drafters if width > 1 else (),
             notes=(pair.note,) if pair.note else (),
             kernels=kernels,
-            memory_bytes=active_memory(),
         )
         self._set("ready")
 

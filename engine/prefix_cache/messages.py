@@ -116,8 +116,8 @@ class CacheNode(Struct, frozen=True, kw_only=True):
 class CacheReport(Struct, frozen=True, kw_only=True):
     """What became of a request to the cache itself.
 
-    nodes: of ``tree``, parents first. checked, damaged: files, of ``verify``; problem: what is
-    wrong with the tree, empty if nothing. removed: entries, of ``clear``.
+    nodes: of ``tree`` and ``outline``, parents first. checked, damaged: files, of ``verify``;
+    problem: what is wrong with the tree, empty if nothing. removed: entries, of ``clear``.
     """
 
     status: CacheStatus
@@ -128,5 +128,5 @@ class CacheReport(Struct, frozen=True, kw_only=True):
     removed: int = 0
 
 
-CACHE_ACTIONS = ("show", "tree", "clear", "verify")
-"""What the cache itself can be asked for."""
+CACHE_ACTIONS = ("show", "tree", "outline", "clear", "verify")
+"""What the cache itself can be asked for; ``outline`` is ``tree`` without what was written."""

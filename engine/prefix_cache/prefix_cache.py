@@ -327,7 +327,9 @@ class PrefixCache(Generic[R, S]):
         elif action == "verify":
             self._verify(answer)
         else:
-            nodes = tuple(self._shown(text)) if action == "tree" else ()
+            nodes: tuple[CacheNode, ...] = ()
+            if action in ("tree", "outline"):
+                nodes = tuple(self._shown(text if action == "tree" else lambda _tokens: ""))
             answer(CacheReport(status=self.status(), nodes=nodes))
 
     def _clear(self, answer: Callable[[CacheReport], None]) -> None:

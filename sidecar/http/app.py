@@ -13,6 +13,7 @@ from starlette.routing import Route
 from engine import PillionError
 from sidecar.config import HttpConfig
 from sidecar.http.chat_completions import ChatCompletions
+from sidecar.http.dashboard import dashboard_routes
 from sidecar.http.errors import on_bug, on_http_exception, on_pillion_error
 from sidecar.http.health import health
 from sidecar.http.limits import Limits
@@ -24,8 +25,9 @@ from sidecar.services import Services
 
 
 def create_app(services: Services, *, limits: Limits | None = None) -> Starlette:
-    """The ASGI application. It keeps no state between requests and needs no lifespan."""
-    chat_completions = ChatCompletions(services, limits or Limits())
+    """The ASGI application. It needs no lifespan."""
+    limits = limits or Limits()
+    chat_completions = ChatCompletions(services, limits)
     app = Starlette(
         routes=[
             Route("/v1/chat/completions", chat_completions, methods=["POST"]),
@@ -33,6 +35,7 @@ def create_app(services: Services, *, limits: Limits | None = None) -> Starlette
             Route("/v1/models/{id:path}", partial(retrieve_model, services=services)),
             Route("/health", partial(health, services=services)),
             Route("/metrics", partial(metrics, services=services)),
+            *dashboard_routes(services, limits),
         ],
         middleware=[Middleware(Security, services.config.http)],
         exception_handlers={

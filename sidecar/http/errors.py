@@ -64,7 +64,8 @@ def error_response(error: PillionError) -> Response:
     status = status_of(error)
     headers = {}
     if status == 401:
-        headers["www_authenticate"] = "Bearer"
+        # A browser asks for the second; it is how a person gets to the dashboard.
+        headers["www_authenticate"] = 'Bearer, Basic realm="pillion", charset="UTF-8"'
     if status == 408:
         # The rest of that body may still come; it must not be taken for the next request.
         headers["connection"] = "close"

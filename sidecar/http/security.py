@@ -8,6 +8,8 @@ With an API key every path needs it, `/health` too: it tells paths and process i
 
 from __future__ import annotations
 
+import base64
+import contextlib
 import hmac
 import re
 
@@ -88,8 +90,7 @@ class Security:
     def _check_key(self, headers: Headers) -> None:
         if self._key is None:
             return
-        scheme, _, token = headers.get("authorization", "").partition(" ")
-        given = token.strip() if scheme.lower() == "bearer" else headers.get("x-api-key", "")
+        given = _given_key(headers)
         if not hmac.compare_digest(given.encode("latin-1"), self._key):
             raise RequestError(
                 "an API key is needed: Authorization: Bearer KEY, or x-api-key: KEY"
@@ -97,6 +98,19 @@ class Security:
                 else "the API key is wrong",
                 code="invalid_api_key",
             )
+
+
+def _given_key(headers: Headers) -> str:
+    """From any of the places that clients put it in; browsers ask for a name and a password."""
+    scheme, _, token = headers.get("authorization", "").partition(" ")
+    if scheme.lower() == "bearer":
+        return token.strip()
+    if scheme.lower() == "basic":
+        with contextlib.suppress(ValueError):
+            return (
+                base64.b64decode(token.strip(), validate=True).decode("latin-1").partition(":")[2]
+            )
+    return headers.get("x-api-key", "")
 
 
 def _check_content(headers: Headers) -> None:

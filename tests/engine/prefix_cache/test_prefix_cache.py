@@ -176,6 +176,12 @@ def test_the_tree_can_be_looked_at():
         (1, 2, 3, "5", "", True, 1),
     }
     assert report.status.nodes == 3
+    kept.report("outline", pytest.fail, reports.append)
+    outline = reports.pop().nodes
+    assert [(n.depth, n.start, n.end, n.path) for n in outline] == [
+        (n.depth, n.start, n.end, n.path) for n in report.nodes
+    ]
+    assert {n.text for n in outline} == {""}
 
 
 def test_a_broken_cache_is_noticed():
