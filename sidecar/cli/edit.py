@@ -22,7 +22,7 @@ from sidecar.cli.options import AsJson, ConfigFile, Local
 from sidecar.cli.replies import as_text, daemon_for
 from sidecar.cli.terminal import note, print_json
 from sidecar.config import load_config
-from sidecar.edits.hunks import Hunk, apply_hunks
+from sidecar.edits.hunks import apply_line_hunks
 from sidecar.edits.journal import Change
 from sidecar.edits.text_file import TextFile
 from sidecar.edits.writable_root import Refused, WritableRoot
@@ -74,13 +74,17 @@ def command(
         wait_until_ready(address)
         with Rpc(address, timeout=600) as rpc:
             result = rpc.call("pillion/edit", asked)
-    after = file.with_text(apply_hunks(file.text, [Hunk(**hunk) for hunk in result["hunks"]]))
+    hunks = [
+        (hunk["range"]["start"]["line"], hunk["oldText"], hunk["newText"])
+        for hunk in result["hunks"]
+    ]
+    after = file.with_text(apply_line_hunks(file.text, hunks))
     change = Change(name, content, after.data)
     applied = None
     if not as_json and change.after != change.before:
         show_change(change)
     if change.after == change.before:
-        note("nothing changes")
+        note(f"nothing changes: {result['message']}")
     elif confirmed(apply, "Write this?") if not as_json else apply:
         applied = write_changes(settings, root, f"{name}: {said}"[:200], [change])
     if as_json:

@@ -6,7 +6,7 @@ Lines that stay keep every character, their line ends too, however a model wrote
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from msgspec import Struct
 
@@ -23,6 +23,17 @@ class Hunk(Struct, frozen=True):
     end_line: int
     end_column: int
     text: str
+
+
+class LineHunk(Struct, frozen=True):
+    """Whole lines, as a person takes or leaves them: those of the original from `first` up to
+    `last` are `old` and become `new`. hunks: the same as the smallest changes."""
+
+    first: int
+    last: int
+    old: str
+    new: str
+    hunks: tuple[Hunk, ...]
 
 
 def rewritten(old: str, new: str) -> str:
@@ -50,23 +61,38 @@ def rewritten(old: str, new: str) -> str:
 
 def hunks(old: str, new: str) -> tuple[Hunk, ...]:
     """In order and apart from each other. Equal texts have none."""
+    return tuple(hunk for lines in line_hunks(old, new) for hunk in lines.hunks)
+
+
+def line_hunks(old: str, new: str) -> tuple[LineHunk, ...]:
+    """In order, with at least one line that stays between each two."""
     before, after = split_lines(old), split_lines(new)
-    found: list[Hunk] = []
+    found: list[LineHunk] = []
     for start, end, other_start, other_end in _matched(before, after):
-        if before[start:end] == after[other_start:other_end]:
+        gone, come = before[start:end], after[other_start:other_end]
+        if gone == come:
             continue
-        if end - start == other_end - other_start:
-            pairs = zip(range(start, end), after[other_start:other_end], strict=True)
-            found += [
-                _within(line, line + 1, before[line : line + 1], text)
-                for line, text in pairs
-                if before[line] != text
-            ]
+        if len(gone) == len(come):
+            pairs = zip(range(start, end), gone, come, strict=True)
+            small = [_within(at, at + 1, [one], text) for at, one, text in pairs if one != text]
         else:
-            found.append(
-                _within(start, end, before[start:end], "".join(after[other_start:other_end]))
-            )
+            small = [_within(start, end, gone, "".join(come))]
+        found.append(LineHunk(start, end, "".join(gone), "".join(come), tuple(small)))
     return tuple(found)
+
+
+def apply_line_hunks(old: str, changes: Iterable[tuple[int, str, str]]) -> str:
+    """What a client makes of line hunks, or of some of them: (first, old, new) of each, in order.
+    Raises ValueError where the old lines are not what is there."""
+    lines = split_lines(old)
+    pieces, at = [], 0
+    for first, gone, come in changes:
+        last = first + len([line for line in split_lines(gone) if line])
+        if first < at or "".join(lines[first:last]) != gone:
+            raise ValueError(f"line {first + 1} is not what it was")
+        pieces += [*lines[at:first], come]
+        at = last
+    return "".join([*pieces, *lines[at:]])
 
 
 def apply_hunks(old: str, changes: Sequence[Hunk]) -> str:

@@ -34,6 +34,8 @@ _PLAIN = {
     ".php": "php",
 }
 
+_CLASSES = ("class", "impl", "struct", "interface", "trait")
+
 Role = Literal["definition", "name", "member", "keyword", "text"]
 
 
@@ -139,6 +141,21 @@ class Syntax:
                 best = min(best[0], around.start_point[0]), max(best[1], end)
         return best
 
+    def definition(self, line: int, most: int) -> tuple[int, int]:
+        """First line, and the one behind the last, of the smallest function or class of several
+        lines around `line`; where there is none, or it is longer than `most`, see `region`."""
+        if self._tree is not None:
+            text = self._data.split(b"\n")[line]
+            column = len(text) - len(text.lstrip())
+            node = self._tree.root_node.descendant_for_point_range((line, column), (line, column))
+            for around in (node, *_ancestors(node)) if node is not None else ():
+                first, (last, column) = around.start_point[0], around.end_point
+                if last > first and (_is_function(around) or _is_class(around)):
+                    if last + (column > 0) - first <= most:
+                        return first, last + (column > 0)
+                    break
+        return self.region(line, most)
+
 
 def regions(syntax: Syntax, lines: Sequence[int], most: int) -> list[tuple[int, int]]:
     """The parts around `lines`, in order and apart from each other, each of at most `most` lines
@@ -167,6 +184,12 @@ def _is_function(node: Node) -> bool:
         and ("function" in kind or "method" in kind or kind in ("lambda", "closure_expression"))
         and not kind.endswith(("_type", "call", "signature"))
     )
+
+
+def _is_class(node: Node) -> bool:
+    kind = node.type
+    declared = kind.endswith(("_definition", "_declaration", "_item", "_specifier"))
+    return node.is_named and (declared or kind == "class") and any(one in kind for one in _CLASSES)
 
 
 def _role(node: Node) -> Role:
@@ -209,6 +232,6 @@ def _scope(node: Node, around: Sequence[Node]) -> str:
     for one in outer:
         if _is_function(one):
             return "local"
-        if any(part in one.type for part in ("class", "impl", "struct", "interface", "trait")):
+        if any(part in one.type for part in _CLASSES):
             return "member"
     return "top"

@@ -7,6 +7,7 @@ from: most of an edit is its input.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Literal
 
 from msgspec import Struct
@@ -23,7 +24,7 @@ from engine import (
     instructions,
 )
 from sidecar.config import EditConfig
-from sidecar.edits.hunks import Hunk, hunks, rewritten
+from sidecar.edits.hunks import LineHunk, line_hunks, rewritten
 from sidecar.edits.indentation import with_margin, without_margin
 from sidecar.edits.reply import fence_for, has_markers, replaced_blocks, rewritten_region
 from sidecar.edits.text_file import with_newlines
@@ -61,7 +62,7 @@ class Edit(Struct, frozen=True, kw_only=True):
     that were asked about. finished: the engine's account."""
 
     text: str
-    hunks: tuple[Hunk, ...]
+    hunks: tuple[LineHunk, ...]
     first: int
     last: int
     form: Form
@@ -101,8 +102,18 @@ def region_of(text: str, first: int = 0, last: int | None = None) -> Region:
     return Region(first, last, before, own, "".join(lines[last:]), margin, code)
 
 
-async def edit(engine: EngineClient, config: EditConfig, request: EditRequest) -> Edit:
-    """Raises Refused where the answer cannot be taken, RequestError, NotReady, EngineError.
+def _untold(share: float) -> None:
+    """Nobody asks how far an edit is."""
+
+
+async def edit(
+    engine: EngineClient,
+    config: EditConfig,
+    request: EditRequest,
+    written: Callable[[float], None] = _untold,
+) -> Edit:
+    """written: called with how much of the answer there is, 0 to 1, as far as that can be known.
+    Raises Refused where the answer cannot be taken, RequestError, NotReady, EngineError.
     Cancelling the task cancels the engine's work."""
     if not request.instruction.strip():
         raise RequestError("the instruction is empty", field="instruction")
@@ -127,7 +138,9 @@ async def edit(engine: EngineClient, config: EditConfig, request: EditRequest) -
         priority=request.priority,
         session=request.session,
     )
-    reply, finished = await _reply(engine, generate)
+    # An answer in blocks may be of any length.
+    expected = len(region.code) if form == "rewrite" else 0
+    reply, finished = await _reply(engine, generate, expected, written)
     if finished.finish_reason == "length":
         raise Refused(f"the answer does not end within {limit} tokens")
     if form == "rewrite":
@@ -138,7 +151,7 @@ async def edit(engine: EngineClient, config: EditConfig, request: EditRequest) -
     text = region.with_code(code)
     return Edit(
         text=text,
-        hunks=hunks(request.text, text),
+        hunks=line_hunks(request.text, text),
         first=region.first,
         last=region.last,
         form=form,
@@ -189,12 +202,19 @@ def _limit(engine: EngineClient, prompt_tokens: int) -> int:
     return min(context - prompt_tokens, 2 * prompt_tokens + 4 * _AROUND_CODE)
 
 
-async def _reply(engine: EngineClient, generate: GenerateRequest) -> tuple[str, Finished]:
+async def _reply(
+    engine: EngineClient,
+    generate: GenerateRequest,
+    expected: int,
+    written: Callable[[float], None],
+) -> tuple[str, Finished]:
     text = ""
     async with engine.generate(generate) as reply:
         async for event in reply:
             if isinstance(event, Chunk):
                 text += event.text
+                if expected:
+                    written(min(1.0, len(text) / expected))
             elif isinstance(event, Failed):
                 raise error_of(event)
             elif isinstance(event, Finished):

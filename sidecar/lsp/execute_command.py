@@ -2,32 +2,24 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Coroutine, Mapping, Sequence
-from pathlib import Path
+from collections.abc import Coroutine
 from typing import Any
 
-import msgspec
 from lsprotocol import types
 from msgspec import field
-from pygls.uris import from_fs_path
 
-from sidecar.edits.hunks import Hunk
-from sidecar.edits.syntax import language_of
-from sidecar.edits.text_file import TextFile
-from sidecar.edits.writable_root import Refused, WritableRoot
-from sidecar.jobs.refactor_result import changed_file
 from sidecar.lsp.jsonrpc import REQUEST_FAILED, RpcError
 from sidecar.lsp.lifecycle import COMMANDS
 from sidecar.lsp.params import Params, invalid_params, read_params
-from sidecar.lsp.pillion_edit import EditParams, edited, open_document, text_edits, workspace_edit
-from sidecar.lsp.pillion_refactor import RefactorParams, refactored, root_of
+from sidecar.lsp.pillion_edit import UNCHANGED, Code, EditParams, code_of, edited, workspace_edit
+from sidecar.lsp.pillion_explain import ExplainParams, pillion_explain
+from sidecar.lsp.pillion_refactor import RefactorParams, pillion_refactor
+from sidecar.lsp.progress import Progress
 from sidecar.lsp.session import OpenRequest, Session
-from sidecar.workspace.documents import Document
 
 
 class ExecuteCommandParams(Params, frozen=True, kw_only=True):
-    """arguments: one object, as `pillion/edit` or `pillion/refactor` take it."""
+    """arguments: one object, as the method takes it that the command is named after."""
 
     command: str
     arguments: list[Any] = field(default_factory=list)
@@ -38,67 +30,44 @@ def execute_command(
     session: Session, params: ExecuteCommandParams, request: OpenRequest
 ) -> Coroutine[None, None, Any]:
     """``pillion.edit`` and ``pillion.refactor``: like the methods of these names, but the editor is
-    asked to apply the result (``workspace/applyEdit``), so that its own undo takes it back."""
+    asked to apply the result (``workspace/applyEdit``), so that its own undo takes it back.
+    ``pillion.explain``: as the method."""
     if len(params.arguments) != 1 or params.command not in COMMANDS:
         field = "arguments" if params.command in COMMANDS else "command"
         raise invalid_params(field, f"give one object to {' or '.join(COMMANDS)}")
     arguments = params.arguments[0]
-    if params.command == "pillion.edit":
-        return _edit(session, read_params(arguments, EditParams))
-    asked = read_params(arguments, RefactorParams)
-    if asked.work_done_token is None:
-        asked = msgspec.structs.replace(asked, work_done_token=params.work_done_token)
-    return _refactor(session, asked, root_of(session, asked.root))
+    if isinstance(arguments, dict):
+        arguments = {"workDoneToken": params.work_done_token, **arguments}
+    if params.command == "pillion.explain":
+        return pillion_explain(session, read_params(arguments, ExplainParams), request)
+    if params.command == "pillion.refactor":
+        return _refactor(session, read_params(arguments, RefactorParams), request)
+    asked = read_params(arguments, EditParams)
+    if asked.uri is None:
+        raise invalid_params("uri", "is missing: an editor edits an open document")
+    return _edit(session, asked, code_of(session, asked), request)
 
 
-async def _edit(session: Session, params: EditParams) -> None:
-    document = open_document(session, params.uri or "")
-    language = params.language or language_of(session.path_of(document.uri) or "")
-    language = language or document.language
-    made = await edited(session, document, params.range, params.instruction, language, params.draft)
-    await _apply(session, workspace_edit(document, made.hunks, session.encoding))
+async def _edit(
+    session: Session, params: EditParams, code: Code, request: OpenRequest
+) -> dict[str, str]:
+    with Progress(session, request, params.work_done_token) as progress:
+        progress.begin(params.instruction)
+        made = await edited(session, code, params.instruction, params.draft, progress.report)
+    if not made.hunks:
+        return {"message": UNCHANGED}
+    await _apply(session, workspace_edit(code.document, made, session.encoding))
+    return {"message": ""}
 
 
-async def _refactor(session: Session, params: RefactorParams, root: Path) -> dict[str, Any]:
-    result = await refactored(session, params, root)
-    if params.plan_only or params.apply:
-        return result
-    changed = [file for file in result["files"] if file["state"] == "changed"]
-    texts = await asyncio.to_thread(_texts, root, changed)
-    if changed:
-        edits = [_document_edit(session, root, file, texts[file["path"]]) for file in changed]
-        await _apply(session, types.WorkspaceEdit(document_changes=list(edits)))
+async def _refactor(
+    session: Session, params: RefactorParams, request: OpenRequest
+) -> dict[str, Any]:
+    result = await pillion_refactor(session, params, request)
+    edit: types.WorkspaceEdit | None = result.pop("edit", None)
+    if edit is not None and edit.document_changes:
+        await _apply(session, edit)
     return result
-
-
-def _texts(root: Path, changed: Sequence[Mapping[str, Any]]) -> dict[str, str]:
-    """The texts that the results were made from, by path; raises RpcError where one is not on the
-    disk any more: its hunks would be put somewhere else."""
-    texts: dict[str, str] = {}
-    with WritableRoot(root) as workspace:
-        for file in changed:
-            try:
-                data = workspace.read(file["path"]).data
-                changed_file(data, file)
-            except Refused as reason:
-                raise RpcError(REQUEST_FAILED, f"{file['path']} {reason.message}") from None
-            texts[file["path"]] = TextFile.of(data).text
-    return texts
-
-
-def _document_edit(
-    session: Session, root: Path, file: Mapping[str, Any], text: str
-) -> types.TextDocumentEdit:
-    """For the version that is open, where one is; else for the file on the disk."""
-    uri = from_fs_path(str(root / file["path"])) or ""
-    opened = session.documents.get(uri)
-    if opened is not None and opened.text != text:
-        raise RpcError(REQUEST_FAILED, f"{file['path']} has unsaved changes; save it first")
-    document = Document.of(text, uri=uri)
-    version = opened.version if opened is not None else None
-    identifier = types.OptionalVersionedTextDocumentIdentifier(uri, version)
-    hunks = msgspec.convert(file["hunks"], list[Hunk])
-    return types.TextDocumentEdit(identifier, text_edits(document, hunks, session.encoding))
 
 
 async def _apply(session: Session, change: types.WorkspaceEdit) -> None:

@@ -20,6 +20,7 @@ INVALID_PARAMS = ErrorCodes.InvalidParams.value
 INTERNAL_ERROR = ErrorCodes.InternalError.value
 NOT_INITIALIZED = ErrorCodes.ServerNotInitialized.value
 REQUEST_CANCELLED = LSPErrorCodes.RequestCancelled.value
+CONTENT_MODIFIED = LSPErrorCodes.ContentModified.value
 REQUEST_FAILED = LSPErrorCodes.RequestFailed.value
 
 Id = int | str

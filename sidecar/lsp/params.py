@@ -33,8 +33,19 @@ class GeneralCapabilities(Params, frozen=True, kw_only=True):
     position_encodings: list[str] | None = None
 
 
+class WindowCapabilities(Params, frozen=True, kw_only=True):
+    work_done_progress: bool | None = None
+
+
 class ClientCapabilities(Params, frozen=True, kw_only=True):
     general: GeneralCapabilities | None = None
+    window: WindowCapabilities | None = None
+
+
+class InitializationOptions(Params, frozen=True, kw_only=True):
+    """commands: of code actions that the client handles itself."""
+
+    commands: list[str] = field(default_factory=list)
 
 
 class WorkspaceFolder(Params, frozen=True, kw_only=True):
@@ -45,10 +56,16 @@ class InitializeParams(Params, frozen=True, kw_only=True):
     capabilities: ClientCapabilities = ClientCapabilities()
     root_uri: str | None = None
     workspace_folders: list[WorkspaceFolder] | None = None
+    # Lua has one empty table for both.
+    initialization_options: InitializationOptions | list[Any] | None = None
 
 
 class CancelParams(Params, frozen=True, kw_only=True):
     id: int | str
+
+
+class CancelProgressParams(Params, frozen=True, kw_only=True):
+    token: int | str
 
 
 class TextDocumentIdentifier(Params, frozen=True, kw_only=True):

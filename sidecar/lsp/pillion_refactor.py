@@ -3,21 +3,26 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Sequence
+from collections.abc import Coroutine, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import msgspec
 from lsprotocol import types
 from msgspec import field
+from pygls.uris import from_fs_path
 
 from sidecar.config import state_dir
 from sidecar.edits.journal import Entry, Journal
-from sidecar.edits.writable_root import WritableRoot
+from sidecar.edits.text_file import TextFile
+from sidecar.edits.writable_root import Refused, WritableRoot
 from sidecar.jobs.refactor import Plan, Refactor, RefactorRequest, changes_of, plan, planned
 from sidecar.jobs.refactor_result import FileResult, wire
 from sidecar.lsp.params import Params, invalid_params
-from sidecar.lsp.session import OpenRequest, Session
+from sidecar.lsp.pillion_edit import text_edits
+from sidecar.lsp.progress import Progress
+from sidecar.lsp.session import OpenRequest, Phase, Session
+from sidecar.workspace.documents import Document
 
 
 class RefactorParams(Params, frozen=True, kw_only=True):
@@ -42,9 +47,9 @@ class RefactorParams(Params, frozen=True, kw_only=True):
 def pillion_refactor(
     session: Session, params: RefactorParams, request: OpenRequest
 ) -> Coroutine[None, None, dict[str, Any]]:
-    """Result: ``plan``, ``files`` with their hunks (see `FileResult`), ``skipped``, and where
-    something was applied ``id`` and ``outcomes`` of its change set."""
-    return refactored(session, params, root_of(session, params.root))
+    """Result: ``plan``, ``files`` with their hunks (see `FileResult`), ``skipped``; for an editor
+    ``edit``, or where it was applied here ``id`` and ``outcomes`` of its change set."""
+    return refactored(session, params, root_of(session, params.root), request)
 
 
 def root_of(session: Session, root: str | None) -> Path:
@@ -61,7 +66,9 @@ def root_of(session: Session, root: str | None) -> Path:
     return path
 
 
-async def refactored(session: Session, params: RefactorParams, root: Path) -> dict[str, Any]:
+async def refactored(
+    session: Session, params: RefactorParams, root: Path, request: OpenRequest
+) -> dict[str, Any]:
     """Plan, ask, check and, where told to, write."""
     config = session.services.config.edit
     asked = RefactorRequest(
@@ -73,16 +80,19 @@ async def refactored(session: Session, params: RefactorParams, root: Path) -> di
         most_changed=params.most_changed,
         draft=params.draft,
     )
-    progress = Progress(session, params.work_done_token, params.partial_result_token)
-    progress.begin(asked.what)
-    try:
+    partial, token = params.partial_result_token, params.work_done_token
+    with Progress(session, request, token, partial=partial) as progress:
+        progress.begin(asked.what)
         made = await asyncio.to_thread(plan, root, asked, config)
         result: dict[str, Any] = {**planned(made), "files": []}
         if params.plan_only:
             return result
-        progress.planned(made)
+        progress.part(planned(made))
         engine = session.services.engine if made.regions else None
-        files = await Refactor(made, engine, config, progress.started, progress.done).run()
+        steps = _Steps(progress, len(made.tasks))
+        files = await Refactor(made, engine, config, steps.started, steps.done).run()
+        texts = await asyncio.to_thread(current_texts, root, files)
+        files = [_still_fitting(session, root, one, texts) for one in files]
         result["files"] = [wire(one) for one in files]
         if params.apply:
             entry = await asyncio.to_thread(write, session, root, asked.what, made, files)
@@ -90,65 +100,95 @@ async def refactored(session: Session, params: RefactorParams, root: Path) -> di
                 "id": entry.plan.id,
                 "outcomes": msgspec.to_builtins(entry.progress.outcomes),
             }
+        elif session.phase is Phase.RUNNING:
+            result["edit"] = _workspace_edit(session, root, files, texts)
         return result
-    finally:
-        progress.end()
 
 
 def write(
     session: Session, root: Path, what: str, made: Plan, files: Sequence[FileResult]
 ) -> Entry:
-    """Apply what changed. An editor's unsaved buffer of a file stays the editor's."""
+    """Apply what changed."""
     changes = changes_of(made, files)
     with WritableRoot(root) as workspace:
         config = session.services.config
         return Journal(state_dir(config), workspace, kept=config.edit.history).apply(what, changes)
 
 
-class Progress:
-    """``$/progress`` of one refactor; says nothing where the client gave no token."""
+def current_texts(root: Path, files: Sequence[FileResult]) -> dict[str, str | Refused]:
+    """What is on the disk of the files that a result changes, by path: the text that the result was
+    made from, or why it does not fit any more. Blocking."""
+    found: dict[str, str | Refused] = {}
+    with WritableRoot(root) as workspace:
+        for one in files:
+            if one.state != "changed":
+                continue
+            try:
+                content = workspace.read(one.path)
+                if content.sha256 != one.before:
+                    raise Refused("was changed meanwhile")
+                found[one.path] = TextFile.of(content.data).text
+            except Refused as reason:
+                found[one.path] = reason
+            except OSError as error:
+                found[one.path] = Refused(f"cannot be read: {error.strerror}")
+    return found
 
-    def __init__(
-        self, session: Session, token: int | str | None, partial: int | str | None = None
-    ) -> None:
-        self._session = session
-        self._token = token
-        self._partial = partial
-        self._finished = 0
-        self._total = 0
 
-    def begin(self, what: str) -> None:
-        """The request's plan is being made."""
-        self._say(
-            types.WorkDoneProgressBegin(title=f"Pillion: {what}", cancellable=True, percentage=0)
+def _still_fitting(
+    session: Session, root: Path, one: FileResult, texts: Mapping[str, str | Refused]
+) -> FileResult:
+    """The result, or why there is none any more. What an editor has not saved is the user's."""
+    text = texts.get(one.path)
+    opened = _opened(session, root, one.path)
+    if isinstance(text, str) and opened is not None and opened.text != text:
+        text = Refused("has unsaved changes in the editor; save it first")
+    if isinstance(text, Refused):
+        return msgspec.structs.replace(
+            one, state="refused", reason=text.message, text="", hunks=(), notes=()
         )
+    return one
 
-    def planned(self, made: Plan) -> None:
-        """What will be done."""
-        self._total = len(made.tasks)
-        if self._partial is not None:
-            self._session.notify(types.PROGRESS, {"token": self._partial, "value": planned(made)})
+
+def _workspace_edit(
+    session: Session, root: Path, files: Sequence[FileResult], texts: Mapping[str, str | Refused]
+) -> types.WorkspaceEdit:
+    """For the version that is open, where one is; else for the file on the disk."""
+    changes: list[
+        types.TextDocumentEdit | types.CreateFile | types.RenameFile | types.DeleteFile
+    ] = []
+    for one in files:
+        text = texts.get(one.path)
+        if one.state != "changed" or not isinstance(text, str):
+            continue
+        opened = _opened(session, root, one.path)
+        identifier = types.OptionalVersionedTextDocumentIdentifier(
+            opened.uri if opened is not None else from_fs_path(str(root / one.path)) or "",
+            opened.version if opened is not None else None,
+        )
+        edits = text_edits(Document.of(text), one.hunks, session.encoding)
+        changes.append(types.TextDocumentEdit(identifier, edits))
+    return types.WorkspaceEdit(document_changes=changes)
+
+
+def _opened(session: Session, root: Path, path: str) -> Document | None:
+    """The open document of a file. Editors write the same file's URI in several ways."""
+    file = str(root / path)
+    return next((one for one in session.documents if session.file_of(one.uri) == file), None)
+
+
+class _Steps:
+    """Counts the files that are done, for the progress."""
+
+    def __init__(self, progress: Progress, total: int) -> None:
+        self._progress = progress
+        self._total = total
+        self._done = 0
 
     def started(self, path: str) -> None:
-        """A file is being worked on."""
-        self._say(types.WorkDoneProgressReport(message=path, percentage=self._percentage()))
+        self._progress.report(self._done / max(self._total, 1), path)
 
     def done(self, result: FileResult) -> None:
-        """A file's result is there."""
-        self._finished += 1
-        if self._partial is not None:
-            value = {"file": wire(result), "done": self._finished, "total": self._total}
-            self._session.notify(types.PROGRESS, {"token": self._partial, "value": value})
-        self._say(types.WorkDoneProgressReport(message=result.path, percentage=self._percentage()))
-
-    def end(self) -> None:
-        self._say(types.WorkDoneProgressEnd())
-
-    def _percentage(self) -> int:
-        return 100 * self._finished // max(self._total, 1)
-
-    def _say(self, value: object) -> None:
-        if self._token is not None:
-            self._session.notify(
-                types.PROGRESS, types.ProgressParams(token=self._token, value=value)
-            )
+        self._done += 1
+        self._progress.part({"file": wire(result), "done": self._done, "total": self._total})
+        self._progress.report(self._done / self._total, result.path)

@@ -7,14 +7,17 @@ from hypothesis import strategies as st
 
 from sidecar.edits.hunks import (
     Hunk,
+    LineHunk,
     apply_hunks,
+    apply_line_hunks,
     hunks,
+    line_hunks,
     rewritten,
     unified_diff,
 )
 from sidecar.edits.text_file import with_newlines
 from sidecar.workspace.documents import Change, Document
-from sidecar.workspace.positions import Position, Range, units_of
+from sidecar.workspace.positions import Position, Range, split_lines, units_of
 
 lines = st.sampled_from(["", "a", "b", "ab", "abc", "🙂x", "é", "x = 1"])
 ends = st.sampled_from(["\n", "\n", "\r\n", "\r"])
@@ -99,3 +102,27 @@ def test_patch_takes_the_diff(tmp_path, old, new):
     )
     assert done.returncode == 0, done.stderr
     assert (tmp_path / "f.txt").read_bytes() == new.encode()
+
+
+@given(old=texts, new=texts, chosen=st.sets(st.integers(0, 8)))
+def test_any_of_the_line_hunks_can_be_taken(old, new, chosen):
+    """As whole lines or as the smallest changes: the same text, with the other lines untouched."""
+    found = line_hunks(old, new)
+    taken = [hunk for number, hunk in enumerate(found) if number in chosen]
+    text = apply_line_hunks(old, [(hunk.first, hunk.old, hunk.new) for hunk in taken])
+    assert text == apply_hunks(old, [small for hunk in taken for small in hunk.hunks])
+    lines = split_lines(old)
+    assert all("".join(lines[hunk.first : hunk.last]) == hunk.old for hunk in found)
+    assert all(one.last < other.first for one, other in itertools.pairwise(found))
+    if len(taken) == len(found):
+        assert text == new
+
+
+def test_line_hunks_are_whole_lines():
+    old = "a\nb\nc\n"
+    assert line_hunks(old, "a\nB\nc\nd\n") == (
+        LineHunk(1, 2, "b\n", "B\n", (Hunk(1, 0, 1, 1, "B"),)),
+        LineHunk(3, 3, "", "d\n", (Hunk(3, 0, 3, 0, "d\n"),)),
+    )
+    with pytest.raises(ValueError, match="line 2 is not what it was"):
+        apply_line_hunks(old, [(1, "c\n", "")])
