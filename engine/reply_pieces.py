@@ -37,6 +37,10 @@ class PieceReader(Protocol):
     def waiting(self) -> bool:
         """Whether text is held back because it may turn out to be a tool call."""
 
+    @property
+    def reasoning(self) -> bool:
+        """Whether the next text is reasoning, as far as is known."""
+
     def feed(self, text: str) -> list[Piece]:
         """Take in what was written next; return what is now certain."""
 

@@ -89,6 +89,10 @@ class ReplyReader:
     def waiting(self) -> bool:
         return bool(self._opener)
 
+    @property
+    def reasoning(self) -> bool:
+        return self._reasoning
+
     def feed(self, text: str) -> list[Piece]:
         self._held += text
         return self._read()

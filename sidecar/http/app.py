@@ -14,12 +14,15 @@ from engine import PillionError
 from sidecar.config import HttpConfig
 from sidecar.http.chat_completions import ChatCompletions
 from sidecar.http.dashboard import dashboard_routes
+from sidecar.http.endpoint import Endpoint
 from sidecar.http.errors import on_bug, on_http_exception, on_pillion_error
 from sidecar.http.health import health
 from sidecar.http.limits import Limits
+from sidecar.http.messages import CountTokens, Messages
 from sidecar.http.metrics import metrics
 from sidecar.http.models import list_models, retrieve_model
 from sidecar.http.protocol import BoundedProtocol
+from sidecar.http.responses import Responses
 from sidecar.http.security import Security
 from sidecar.services import Services
 
@@ -27,10 +30,9 @@ from sidecar.services import Services
 def create_app(services: Services, *, limits: Limits | None = None) -> Starlette:
     """The ASGI application. It needs no lifespan."""
     limits = limits or Limits()
-    chat_completions = ChatCompletions(services, limits)
     app = Starlette(
         routes=[
-            Route("/v1/chat/completions", chat_completions, methods=["POST"]),
+            *decoding_routes(services, limits),
             Route("/v1/models", partial(list_models, services=services)),
             Route("/v1/models/{id:path}", partial(retrieve_model, services=services)),
             Route("/health", partial(health, services=services)),
@@ -47,6 +49,20 @@ def create_app(services: Services, *, limits: Limits | None = None) -> Starlette
     # A redirect would answer a mistyped path with an empty body instead of the endpoints.
     app.router.redirect_slashes = False
     return app
+
+
+def decoding_routes(services: Services, limits: Limits) -> list[Route]:
+    """The endpoints that decode."""
+    endpoints: dict[str, type[Endpoint[Any]]] = {
+        "/v1/chat/completions": ChatCompletions,
+        "/v1/messages": Messages,
+        "/v1/messages/count_tokens": CountTokens,
+        "/v1/responses": Responses,
+    }
+    return [
+        Route(path, endpoint(services, limits), methods=["POST"])
+        for path, endpoint in endpoints.items()
+    ]
 
 
 def uvicorn_options(config: HttpConfig) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from engine import EngineError, Finished, ModelInfo, PillionError, Reasoned, RequestError, Said
+from engine import EngineError, ModelInfo, PillionError, Reasoned, RequestError, Said
 from sidecar.http.endpoint import Endpoint, Exchange
 from sidecar.http.errors import error_body
 from sidecar.http.models import served_model
@@ -185,9 +185,14 @@ async def _complete(
         model=model.id,
         system_fingerprint=_fingerprint(model),
         choices=tuple(messages[index].choice(index, spelled) for index in sorted(messages)),
-        usage=usage_of(*(one.finished for one in ended)),
+        usage=_usage(ended),
         pillion=facts_of(ended[0].finished, ended[0].repaired, ended[0].unread),
     )
+
+
+def _usage(ended: Sequence[Ended]) -> Usage:
+    reasoning = sum(one.reasoning_tokens for one in ended)
+    return usage_of(*(one.finished for one in ended), reasoning=reasoning)
 
 
 def _written(call: Called, index: int | UnsetType = UNSET) -> WrittenToolCall:
@@ -213,7 +218,7 @@ class _Streaming:
         self._spelled = spelled
         self._created = int(time.time())
         self._calls = [0] * chat.n
-        self._finished: list[Finished] = []
+        self._ended: list[Ended] = []
 
     async def run(self, parts: Any) -> None:
         """Send all of it. Raises TimeoutError when the client stalls."""
@@ -225,7 +230,7 @@ class _Streaming:
                 async for part in parts:
                     await self._on_part(part)
             if self._usage:
-                await self._send((), usage=usage_of(*self._finished))
+                await self._send((), usage=_usage(self._ended))
             await self._stream.done()
         except PillionError as error:
             # The status line is gone; this is what OpenAI's clients look for instead.
@@ -250,7 +255,7 @@ class _Streaming:
                 delta = Delta(tool_calls=(_written(content, index),))
                 await self._send_delta(delta, part.choice)
             case Ended():
-                self._finished.append(content.finished)
+                self._ended.append(content)
                 last = ChunkChoice(delta=Delta(), finish_reason=content.reason, index=part.choice)
                 facts = facts_of(content.finished, content.repaired, content.unread)
                 await self._send((last,), pillion=facts)

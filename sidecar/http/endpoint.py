@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import AsyncGenerator
-from typing import Any, ClassVar, Generic, TypeVar
+from typing import ClassVar, Generic, TypeVar
 
 from starlette.datastructures import Headers
 from starlette.requests import ClientDisconnect, Request
@@ -29,6 +29,7 @@ class Exchange:
         self._scope, self._receive, self.send = scope, receive, send
 
     async def json(self, content: object) -> None:
+        """Answer with one JSON document."""
         await json_response(content)(self._scope, self._receive, self.send)
 
     def session(self, *named: str | None) -> str | None:
@@ -62,6 +63,7 @@ class Endpoint(Generic[T]):
             await while_connected(receive, work)
 
     async def answer(self, wire: T, exchange: Exchange) -> None:
+        """Do what the body `wire` asks for. Cancelled when the client leaves."""
         raise TypeError(f"{type(self).__name__} answers nothing")
 
     def parts(self, turn: Turn) -> AsyncGenerator[Part, None]:
@@ -69,5 +71,6 @@ class Endpoint(Generic[T]):
         to refuse, and silence is noticed."""
         return turn.parts(first=self.limits.first_event, silence=self.limits.keep_alive)
 
-    def stream(self, exchange: Exchange, **options: Any) -> EventStream:
-        return EventStream(exchange.send, stall=self.limits.stall, **options)
+    def stream(self, exchange: Exchange) -> EventStream:
+        """Where a streamed answer goes."""
+        return EventStream(exchange.send, stall=self.limits.stall)

@@ -25,9 +25,10 @@ class EventStream:
     async def open(self) -> None:
         await self._send({"type": "http.response.start", "status": 200, "headers": _HEADERS})
 
-    async def data(self, content: object) -> None:
-        """Send `content` as the JSON of one event."""
-        await self._write(b"data: " + msgspec.json.encode(content) + b"\n\n")
+    async def data(self, content: object, event: str = "") -> None:
+        """Send `content` as the JSON of one event, with its name where it has one."""
+        named = f"event: {event}\n".encode() if event else b""
+        await self._write(named + b"data: " + msgspec.json.encode(content) + b"\n\n")
 
     async def comment(self, text: str) -> None:
         """Send what every client skips: it keeps the connection alive and tells people."""

@@ -50,10 +50,12 @@ class Called(Struct, frozen=True, kw_only=True):
 
 class Ended(Struct, frozen=True, kw_only=True):
     """The end of one choice. reason: ``stop``, ``length`` or ``tool_calls``. repaired: what was
-    put right in its calls. unread: what looked like a call and was none."""
+    put right in its calls. unread: what looked like a call and was none. reasoning_tokens: how
+    many of its tokens were reasoning."""
 
     finished: Finished
     reason: str
+    reasoning_tokens: int = 0
     repaired: tuple[str, ...] = ()
     unread: tuple[str, ...] = ()
 
@@ -142,6 +144,7 @@ class _Choice:
         self._origin = repr((seed, tuple(prompt))).encode()
         self._calls = 0
         self._logprobs: list[TokenLogprob] = []
+        self._undecided = self._reasoning_tokens = 0
         self._repaired: list[str] = []
         self._unread: list[str] = []
 
@@ -151,7 +154,11 @@ class _Choice:
                 return [self._part(Progress(event.done, event.total, event.cached))]
             case Chunk():
                 self._logprobs += event.logprobs
+                self._undecided += len(event.tokens)
+                thinking = self._reader.reasoning
                 pieces = self._reader.feed(event.text)
+                if thinking and not any(isinstance(piece, Said) for piece in pieces):
+                    self._logprobs.clear()
                 parts = [part for piece in pieces for part in self._piece(piece)]
                 return parts or ([self._part(Waiting())] if self._reader.waiting else [])
             case Failed():
@@ -169,6 +176,7 @@ class _Choice:
         ended = Ended(
             finished=finished,
             reason=reason,
+            reasoning_tokens=self._reasoning_tokens,
             repaired=tuple(self._repaired),
             unread=tuple(self._unread),
         )
@@ -179,9 +187,11 @@ class _Choice:
             self._unread.append(piece.reason)
             return []
         logprobs, self._logprobs = tuple(self._logprobs), []
+        tokens, self._undecided = self._undecided, 0
         if isinstance(piece, Said):
             return [Part(choice=self._index, content=piece, logprobs=logprobs)]
         if isinstance(piece, Reasoned):
+            self._reasoning_tokens += tokens
             return [self._part(piece)]
         if piece.repaired:
             self._repaired.append(f"{piece.name}: {piece.repaired}")

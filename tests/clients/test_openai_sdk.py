@@ -243,7 +243,7 @@ def test_tools_that_must_be_called(client: OpenAI, choice: Any) -> None:
 
 def test_kinds_of_errors(client: OpenAI, url: str) -> None:
     with pytest.raises(openai.BadRequestError) as refused:
-        client.chat.completions.create(model="builtin", messages=ASK, n=2)
+        client.chat.completions.create(model="builtin", messages=ASK, n=9)
     assert refused.value.param == "n"
     assert refused.value.type == "invalid_request_error"
     with pytest.raises(openai.NotFoundError) as unknown:

@@ -17,6 +17,7 @@ class CompletionTokensDetails(Struct, frozen=True):
 
     accepted_prediction_tokens: int
     rejected_prediction_tokens: int
+    reasoning_tokens: int | UnsetType = UNSET
 
 
 class Usage(Struct, frozen=True, kw_only=True):
@@ -55,8 +56,9 @@ class ReplyFacts(Struct, frozen=True, kw_only=True):
     log: tuple[Round, ...] | UnsetType = UNSET
 
 
-def usage_of(*replies: Finished) -> Usage:
-    """OpenAI's `usage` of a reply, or of several to one prompt, which counts once."""
+def usage_of(*replies: Finished, reasoning: int = 0) -> Usage:
+    """OpenAI's `usage` of a reply, or of several to one prompt, which counts once.
+    reasoning: tokens of them that were."""
     completion = sum(len(finished.tokens) for finished in replies)
     prompt = replies[0].prompt_tokens
     return Usage(
@@ -67,6 +69,7 @@ def usage_of(*replies: Finished) -> Usage:
         completion_tokens_details=CompletionTokensDetails(
             sum(finished.accepted for finished in replies),
             sum(finished.rejected for finished in replies),
+            reasoning or UNSET,
         ),
     )
 

@@ -1,0 +1,107 @@
+"""What `POST /v1/messages` takes, with Anthropic's names.
+
+Unknown fields are ignored, and so are tools that only Anthropic's own servers can run.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from msgspec import Struct
+
+from engine import RequestError
+
+
+class Block(Struct, frozen=True):
+    """A piece of a message; which fields it has depends on its type."""
+
+    type: str
+    text: str | None = None
+    thinking: str | None = None
+    id: str | None = None
+    name: str | None = None
+    input: dict[str, Any] | None = None
+    tool_use_id: str | None = None
+    content: str | list[Block] | None = None
+
+
+class Turn(Struct, frozen=True):
+    role: Literal["user", "assistant", "system"]
+    content: str | list[Block]
+
+
+class DeclaredTool(Struct, frozen=True):
+    """type: left out, or ``custom``; another one is a tool of Anthropic's servers."""
+
+    name: str
+    type: str | None = None
+    description: str | None = None
+    input_schema: dict[str, Any] | None = None
+
+
+class ToolChoice(Struct, frozen=True):
+    """name: of the tool, for the type ``tool``."""
+
+    type: Literal["auto", "any", "tool", "none"]
+    name: str | None = None
+    disable_parallel_tool_use: bool | None = None
+
+
+class Thinking(Struct, frozen=True):
+    """``adaptive`` leaves it to the model's template."""
+
+    type: Literal["enabled", "disabled", "adaptive"]
+
+
+class OutputFormat(Struct, frozen=True):
+    type: Literal["json_schema"]
+    schema: dict[str, Any]
+
+
+class OutputConfig(Struct, frozen=True):
+    effort: str | None = None
+    format: OutputFormat | None = None
+
+
+class Metadata(Struct, frozen=True):
+    """user_id: a retention hint for the prefix cache, like a session."""
+
+    user_id: str | None = None
+
+
+class CountTokensRequest(Struct, frozen=True, kw_only=True):
+    messages: list[Turn]
+    model: str | None = None
+    system: str | list[Block] | None = None
+    tools: list[DeclaredTool] | None = None
+    tool_choice: ToolChoice | None = None
+    thinking: Thinking | None = None
+    output_config: OutputConfig | None = None
+
+    def __post_init__(self) -> None:
+        if not self.messages:
+            raise RequestError("messages must hold at least one message", field="messages")
+        choice = self.tool_choice
+        if choice is not None and choice.type == "tool" and not choice.name:
+            raise RequestError("tool_choice.name is missing", field="tool_choice.name")
+
+
+class MessagesRequest(CountTokensRequest, frozen=True, kw_only=True):
+    """None is a field left out. `draft` and `seed` are extensions."""
+
+    max_tokens: int
+    stream: bool | None = None
+    stop_sequences: list[str] | None = None
+    temperature: float | None = None
+    top_p: float | None = None
+    top_k: int | None = None
+    metadata: Metadata | None = None
+    draft: bool | None = None
+    seed: int | None = None
+
+    def __post_init__(self) -> None:
+        CountTokensRequest.__post_init__(self)
+        if self.max_tokens < 1:
+            raise RequestError(
+                f"max_tokens must be at least 1, got {self.max_tokens}", field="max_tokens"
+            )
