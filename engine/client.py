@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import itertools
+from collections import deque
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, Protocol
@@ -208,6 +209,8 @@ class EngineClient:
         self._changed = asyncio.Event()
         self._news = asyncio.Event()
         self._awaited: set[str] = set()
+        self._arrived: deque[Event] = deque()
+        self._woken = False
         # Told of every request and of its ending; and of every event, while somebody looks.
         self.observers: list[Callable[[GenerateRequest | Event], None]] = []
         self.watchers: list[Callable[[Event], None]] = []
@@ -218,7 +221,11 @@ class EngineClient:
         self._backend.start(self._on_event_threadsafe, self._on_change_threadsafe)
 
     def _on_event_threadsafe(self, event: Event) -> None:
-        self._call_soon(self._on_event, event)
+        self._arrived.append(event)
+        # Waking the loop costs more than an event does: once for all that come before it wakes.
+        if not self._woken:
+            self._woken = True
+            self._call_soon(self._on_events)
 
     def _on_change_threadsafe(self) -> None:
         self._call_soon(self._wake)
@@ -228,6 +235,11 @@ class EngineClient:
         # A closed loop has nobody left to tell.
         with contextlib.suppress(RuntimeError):
             self._loop.call_soon_threadsafe(callback, *args)
+
+    def _on_events(self) -> None:
+        self._woken = False
+        while self._arrived:
+            self._on_event(self._arrived.popleft())
 
     def _on_event(self, event: Event) -> None:
         last = isinstance(event, Finished | Failed)

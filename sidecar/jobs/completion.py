@@ -18,7 +18,7 @@ from engine import (
     error_of,
 )
 from sidecar.config import CompletionConfig, WorkspaceConfig
-from sidecar.jobs.suggestion import Ending, Gap, Multiline, settle
+from sidecar.jobs.suggestion import Ending, Gap, Multiline, Settled, may_decide, settle
 from sidecar.workspace.view import NOTHING, Shown
 
 # The smallest model that is known to be trained on repositories has half a billion parameters
@@ -93,12 +93,13 @@ async def complete(
         priority=request.priority,
         session=request.session,
     )
-    text, settled = "", settle("", gap)
+    text, settled = "", Settled("", False)
     async with engine.generate(generate) as reply:
         async for event in reply:
             if isinstance(event, Chunk) and event.text and not settled.decided:
                 text += event.text
-                settled = settle(text, gap)
+                if may_decide(text, event.text):
+                    settled = settle(text, gap)
                 if settled.decided:
                     reply.cancel()
                     if not account:

@@ -57,7 +57,8 @@ class Gap:
     @cached_property
     def before(self) -> str:
         """The cursor's line, left of the cursor."""
-        return re.split(r"[\r\n]", self.prefix[-4096:])[-1]
+        end = self.prefix[-4096:]
+        return end[max(end.rfind("\n"), end.rfind("\r")) + 1 :]
 
     @cached_property
     def rest(self) -> str:
@@ -74,9 +75,12 @@ class Gap:
     @cached_property
     def newline(self) -> str:
         """The line end this place of the document uses."""
-        above = re.findall(r"\r\n|\n|\r", self.prefix[-4096:])
-        found = above[-1:] or re.findall(r"\r\n|\n|\r", self.suffix[:4096])[:1]
-        return found[0] if found else "\n"
+        end = self.prefix[-4096:]
+        at = max(end.rfind("\n"), end.rfind("\r"))
+        if at < 0:
+            found = re.search(r"\r\n|\n|\r", self.suffix[:4096])
+            return found[0] if found else "\n"
+        return "\r\n" if end[max(at - 1, 0) : at + 1] == "\r\n" else end[at]
 
     def spans_lines(self, first_line: str) -> bool:
         """Whether a suggestion that starts with `first_line` may go on below it."""
@@ -117,6 +121,13 @@ def settle(reply: str, gap: Gap, ending: Ending | None = None) -> Settled:
         lines.pop()
     kept, over = _keep(lines, gap)
     return Settled(_finish("\n".join(kept), gap), over or ending is not None)
+
+
+def may_decide(reply: str, added: str) -> bool:
+    """Whether `added`, at the end of `reply`, can have decided what was open before it."""
+    if "\n" in added or "\r" in added or ">" in added:
+        return True
+    return len(reply) - reply.rfind("\n") > _LONG_LOOP
 
 
 def _keep(lines: list[str], gap: Gap) -> tuple[list[str], bool]:

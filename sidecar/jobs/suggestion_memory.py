@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections import OrderedDict
-from collections.abc import Iterator
 
+import msgspec
 from msgspec import Struct
 
-from sidecar.jobs.suggestion import Gap, settle
+from sidecar.jobs.suggestion import MAX_LINES, Gap, settle
 
 KEPT = 64
 """Suggestions of one client; each holds two stretches of its document."""
-_ANCHOR = 64
+_NEAR = 64
+_LINE_END = re.compile(r"\r\n|\n|\r")
 # What an editor closes by itself, also on a line of its own.
 _CLOSED = re.compile(r"""[\s)\]}>"'`;]{1,64}""")
 
@@ -25,11 +27,24 @@ class Answer(Struct, frozen=True, kw_only=True):
     asked: int
 
 
-class _Entry(Struct, frozen=True, kw_only=True):
+class Cursor(Struct, frozen=True, kw_only=True):
+    """A place in a document, and what is around it. line, column: zero-based, in code points.
+    context: what else an answer is made from."""
+
+    document: str
+    line: int
+    column: int
     prefix: str
     suffix: str
-    context: object
-    answer: Answer
+    context: object = None
+
+    def behind(self, text: str) -> Cursor:
+        """Where the cursor is when `text` was inserted."""
+        ends = list(_LINE_END.finditer(text))
+        column = len(text) - ends[-1].end() if ends else self.column + len(text)
+        return msgspec.structs.replace(
+            self, line=self.line + len(ends), column=column, prefix=self.prefix + text
+        )
 
 
 class SuggestionMemory:
@@ -41,79 +56,85 @@ class SuggestionMemory:
 
     def __init__(self, reach: int) -> None:
         self._reach = reach
-        self._entries: OrderedDict[tuple[str, str, str], _Entry] = OrderedDict()
+        self._entries: OrderedDict[int, tuple[Cursor, Answer]] = OrderedDict()
+        self._keys = itertools.count()
 
     def __len__(self) -> int:
         return len(self._entries)
 
-    def remember(
-        self, document: str, prefix: str, suffix: str, answer: Answer, context: object = None
-    ) -> None:
-        """context: what else the answer was made from."""
-        prefix, suffix = prefix[-self._reach :], suffix[: self._reach]
-        key = document, prefix, suffix
-        self._entries.pop(key, None)
-        self._entries[key] = _Entry(prefix=prefix, suffix=suffix, context=context, answer=answer)
+    def remember(self, cursor: Cursor, answer: Answer) -> None:
+        cursor = self._within_reach(cursor)
+        for key, (then, _) in self._entries.items():
+            if _same_place(then, cursor) and then.prefix == cursor.prefix:
+                del self._entries[key]
+                break
+        self._entries[next(self._keys)] = cursor, answer
         if len(self._entries) > KEPT:
             self._entries.popitem(last=False)
 
-    def recall(
-        self, document: str, prefix: str, suffix: str, context: object = None
-    ) -> Answer | None:
-        """What is left of a suggestion that was begun, or was made here from the same context.
-        None where none is known."""
-        prefix, suffix = prefix[-self._reach :], suffix[: self._reach]
+    def recall(self, cursor: Cursor) -> Answer | None:
+        """What is left of a suggestion that was begun, or made here from the same context. None
+        where none is known."""
+        cursor = self._within_reach(cursor)
         for key in reversed(self._entries):
-            if key[0] != document:
+            then, answer = self._entries[key]
+            if not 0 <= cursor.line - then.line <= MAX_LINES or then.document != cursor.document:
                 continue
-            entry = self._entries[key]
-            found = self._left_of(entry, prefix, suffix, context)
+            found = self._left_of(then, answer, cursor)
             if found is not None:
                 self._entries.move_to_end(key)
                 return found
         return None
 
     def forget(self, document: str) -> None:
-        for key in [key for key in self._entries if key[0] == document]:
-            del self._entries[key]
+        for key, (cursor, _) in list(self._entries.items()):
+            if cursor.document == document:
+                del self._entries[key]
 
-    def _left_of(self, entry: _Entry, prefix: str, suffix: str, context: object) -> Answer | None:
-        closed = _closed(entry.suffix, suffix, self._reach)
+    def _within_reach(self, cursor: Cursor) -> Cursor:
+        return msgspec.structs.replace(
+            cursor, prefix=cursor.prefix[-self._reach :], suffix=cursor.suffix[: self._reach]
+        )
+
+    def _left_of(self, then: Cursor, answer: Answer, now: Cursor) -> Answer | None:
+        if _same_place(then, now):
+            same = then.prefix == now.prefix and then.suffix == now.suffix
+            return answer if same and then.context == now.context else None
+        if now.line == then.line and now.column < then.column:
+            return None
+        left = [text for text in answer.texts if self._is_typed(then, text, now)]
+        if not left:
+            return None
+        closed = _closed(then.suffix, now.suffix, self._reach)
         if closed is None:
             return None
-        longest = max(map(len, entry.answer.texts), default=0)
-        for typed in _typed(entry.prefix, prefix, longest, self._reach):
-            if (entry.prefix + typed)[-self._reach :] != prefix:
-                continue
-            if not typed and not closed:
-                if entry.context != context:
-                    continue
-                return entry.answer
-            left = [text[len(typed) :] for text in entry.answer.texts if text.startswith(typed)]
-            if closed:
-                # What the editor closed stands behind the cursor now.
-                gap = Gap(prefix, suffix, "always")
-                left = [settle(text, gap, "stop").text for text in left]
-            kept = tuple(dict.fromkeys(text for text in left if text.strip()))
-            if kept:
-                return Answer(texts=kept, asked=entry.answer.asked)
-        return None
+        left = [text[_typed(then, text, now) :] for text in left]
+        if closed:
+            # What the editor closed stands behind the cursor now.
+            gap = Gap(now.prefix, now.suffix, "always")
+            left = [settle(text, gap, "stop").text for text in left]
+        kept = tuple(dict.fromkeys(text for text in left if text.strip()))
+        return Answer(texts=kept, asked=answer.asked) if kept else None
+
+    def _is_typed(self, then: Cursor, text: str, now: Cursor) -> bool:
+        length = _typed(then, text, now)
+        if not 0 < length <= len(text):
+            return False
+        typed = text[:length]
+        return now.prefix.endswith(typed) and (then.prefix + typed)[-self._reach :] == now.prefix
 
 
-def _typed(before: str, now: str, longest: int, reach: int) -> Iterator[str]:
-    """What may have been typed between two prefixes, of which only the last `reach` are known."""
-    if len(before) < reach and len(now) < reach:
-        typed = len(now) - len(before)
-        if 0 <= typed <= longest:
-            yield now[len(before) :]
-        return
-    anchor, end = before[-min(_ANCHOR, reach // 2) :], len(now)
-    while True:
-        at = now.rfind(anchor, max(len(now) - longest - len(anchor), 0), end)
-        if at < 0:
-            return
-        yield now[at + len(anchor) :]
-        end = at + len(anchor) - 1
+def _same_place(one: Cursor, other: Cursor) -> bool:
+    return (one.line, one.column, one.document) == (other.line, other.column, other.document)
+
+
+def _typed(then: Cursor, text: str, now: Cursor) -> int:
+    """How much of `text` is between the two places, if it is what was typed; else nothing."""
+    if now.line == then.line:
+        return now.column - then.column
+    ends = itertools.islice(_LINE_END.finditer(text), now.line - then.line - 1, None)
+    end = next(ends, None)
+    return end.end() + now.column if end is not None else 0
 
 
 def _closed(before: str, now: str, reach: int) -> str | None:
@@ -122,6 +143,6 @@ def _closed(before: str, now: str, reach: int) -> str | None:
         return ""
     could = _CLOSED.match(now)
     for length in range(1, len(could[0]) + 1 if could else 1):
-        if now.startswith(before[:_ANCHOR], length) and now == (now[:length] + before)[:reach]:
+        if now.startswith(before[:_NEAR], length) and now == (now[:length] + before)[:reach]:
             return now[:length]
     return None

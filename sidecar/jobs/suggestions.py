@@ -11,12 +11,18 @@ import msgspec
 from engine import EngineClient, PillionError, Priority, Sampling
 from sidecar.config import CompletionConfig
 from sidecar.jobs.completion import Completion, CompletionRequest, complete, reach
-from sidecar.jobs.suggestion_memory import Answer, SuggestionMemory
+from sidecar.jobs.suggestion_memory import Answer, Cursor, SuggestionMemory
 
 # Alternatives differ from the likeliest one, but not beyond what the model holds for code.
 _OTHERWISE = Sampling(temperature=0.8, top_p=0.95)
 
 log = logging.getLogger(__name__)
+
+_End = tuple[int, int, str]
+
+
+AHEAD_SECONDS = 0.1
+"""A suggestion that is not typed past for so long is looked at."""
 
 
 class Suggestions:
@@ -27,21 +33,26 @@ class Suggestions:
         self._config = config
         self._ahead = ahead
         self._memory = SuggestionMemory(reach(config))
-        self._next: dict[str, tuple[str, asyncio.Task[None]]] = {}
+        self._next: dict[str, tuple[_End, asyncio.Task[None]]] = {}
 
-    def recall(self, uri: str, request: CompletionRequest, count: int) -> tuple[str, ...] | None:
-        """What is known already, of `count` alternatives at least. None where the model must be
-        asked; then what is computed ahead for the document is not likely any more."""
-        found = self._recall(uri, request)
+    def recall(
+        self, cursor: Cursor, request: CompletionRequest, count: int
+    ) -> tuple[str, ...] | None:
+        """What is known already, where at least `count` alternatives were looked for. None where
+        the model must be asked; then what is computed ahead for the document is not likely any
+        more. cursor: the place that `request` is about."""
+        found = self._memory.recall(cursor)
         if found is None or found.asked < count:
-            self.cancel(uri)
+            self.cancel(cursor.document)
             return None
-        self._look_ahead(uri, request, found.texts)
+        self._look_ahead(cursor, request, found.texts)
         return found.texts
 
-    async def compute(self, uri: str, request: CompletionRequest, count: int) -> tuple[str, ...]:
+    async def compute(
+        self, cursor: Cursor, request: CompletionRequest, count: int
+    ) -> tuple[str, ...]:
         """Up to `count` different texts. Raises NotReady, RequestError or EngineError."""
-        known = self._recall(uri, request)
+        known = self._memory.recall(cursor) if count > 1 else None
         wanted = [request] if known is None else []
         wanted += [
             msgspec.structs.replace(request, sampling=_OTHERWISE, seed=number)
@@ -50,32 +61,28 @@ class Suggestions:
         found = await self._all(wanted)
         texts = [*(known.texts if known is not None else ()), *(one.text for one in found)]
         answer = Answer(texts=_different(texts), asked=count)
-        self._remember(uri, request, answer)
-        self._look_ahead(uri, request, answer.texts)
+        self._memory.remember(cursor, answer)
+        self._look_ahead(cursor, request, answer.texts)
         return answer.texts
 
-    def cancel(self, uri: str) -> None:
+    def cancel(self, document: str) -> None:
         """Stop what is computed ahead for a document."""
-        if (found := self._next.pop(uri, None)) is not None:
+        if (found := self._next.pop(document, None)) is not None:
             found[1].cancel()
 
-    def forget(self, uri: str) -> None:
+    def forget(self, document: str) -> None:
         """The document is closed."""
-        self.cancel(uri)
-        self._memory.forget(uri)
+        self.cancel(document)
+        self._memory.forget(document)
 
     def close(self) -> None:
         """The client is gone."""
-        for uri in list(self._next):
-            self.cancel(uri)
-
-    def _recall(self, uri: str, request: CompletionRequest) -> Answer | None:
-        return self._memory.recall(uri, request.prefix, request.suffix, request.shown)
-
-    def _remember(self, uri: str, request: CompletionRequest, answer: Answer) -> None:
-        self._memory.remember(uri, request.prefix, request.suffix, answer, request.shown)
+        for document in list(self._next):
+            self.cancel(document)
 
     async def _all(self, requests: list[CompletionRequest]) -> list[Completion]:
+        if len(requests) == 1:
+            return [await self._complete(requests[0])]
         tasks = [asyncio.ensure_future(self._complete(one)) for one in requests]
         try:
             return list(await asyncio.gather(*tasks))
@@ -86,34 +93,36 @@ class Suggestions:
     async def _complete(self, request: CompletionRequest) -> Completion:
         return await complete(self._engine, self._config, request, account=False)
 
-    def _look_ahead(self, uri: str, request: CompletionRequest, texts: tuple[str, ...]) -> None:
+    def _look_ahead(
+        self, cursor: Cursor, request: CompletionRequest, texts: tuple[str, ...]
+    ) -> None:
         if not self._ahead or not texts:
             return
-        after = msgspec.structs.replace(
-            request, prefix=request.prefix + texts[0], priority=Priority.IDLE
-        )
-        end = after.prefix[-reach(self._config) :]
-        if uri in self._next and self._next[uri][0] == end:
+        after, document = cursor.behind(texts[0]), cursor.document
+        end = after.line, after.column, after.prefix[-64:]
+        if document in self._next and self._next[document][0] == end:
             return
-        self.cancel(uri)
-        if self._recall(uri, after) is None:
-            task = asyncio.create_task(self._compute_ahead(uri, after), name="ahead")
-            self._next[uri] = end, task
-            task.add_done_callback(lambda done: self._done(uri, done))
+        self.cancel(document)
+        task = asyncio.create_task(self._compute_ahead(after, request), name="ahead")
+        self._next[document] = end, task
+        task.add_done_callback(lambda done: self._done(document, done))
 
-    def _done(self, uri: str, done: asyncio.Task[None]) -> None:
-        if uri in self._next and self._next[uri][1] is done:
-            del self._next[uri]
+    def _done(self, document: str, done: asyncio.Task[None]) -> None:
+        if document in self._next and self._next[document][1] is done:
+            del self._next[document]
 
-    async def _compute_ahead(self, uri: str, request: CompletionRequest) -> None:
+    async def _compute_ahead(self, cursor: Cursor, request: CompletionRequest) -> None:
+        await asyncio.sleep(AHEAD_SECONDS)
+        if self._memory.recall(cursor) is not None:
+            return
+        ahead = msgspec.structs.replace(request, prefix=cursor.prefix, priority=Priority.IDLE)
         try:
-            found = await self._complete(request)
+            found = await self._complete(ahead)
         except PillionError as error:
             # Whoever asks for it later is told.
             log.debug("nothing is computed ahead: %s", error)
             return
-        answer = Answer(texts=_different([found.text]), asked=1)
-        self._remember(uri, request, answer)
+        self._memory.remember(cursor, Answer(texts=_different([found.text]), asked=1))
 
 
 def _different(texts: Iterable[str]) -> tuple[str, ...]:

@@ -10,6 +10,7 @@ from lsprotocol import types
 
 from engine import NotReady, Overloaded
 from sidecar.jobs.completion import CompletionRequest
+from sidecar.jobs.suggestion_memory import Cursor
 from sidecar.lsp.params import InlineCompletionParams, SelectedCompletionInfo
 from sidecar.lsp.session import OpenRequest, Session
 from sidecar.workspace.documents import Document
@@ -47,16 +48,25 @@ def inline_completion(
         return None
     chosen = selected.text if selected is not None else ""
     completion = session.completion_at(document, start, end)
+    if chosen:
+        completion = msgspec.structs.replace(completion, prefix=completion.prefix + chosen)
     wanted = _Wanted(
-        uri=document.uri,
-        completion=msgspec.structs.replace(completion, prefix=completion.prefix + chosen),
+        cursor=Cursor(
+            document=document.uri,
+            line=start[0],
+            column=start[1] + len(chosen),
+            prefix=completion.prefix,
+            suffix=completion.suffix,
+            context=completion.shown,
+        ),
+        completion=completion,
         count=session.services.config.completion.alternatives if invoked else 1,
         chosen=chosen,
         replaces=types.Range(
             _position(session, document, start), _position(session, document, end)
         ),
     )
-    known = session.suggestions.recall(wanted.uri, wanted.completion, wanted.count)
+    known = session.suggestions.recall(wanted.cursor, wanted.completion, wanted.count)
     return _suggest(session, wanted) if known is None else wanted.items(known)
 
 
@@ -64,7 +74,7 @@ def inline_completion(
 class _Wanted:
     """chosen: what the completion list puts in place of what it replaces."""
 
-    uri: str
+    cursor: Cursor
     completion: CompletionRequest
     count: int
     chosen: str
@@ -83,7 +93,7 @@ class _Wanted:
 
 async def _suggest(session: Session, wanted: _Wanted) -> types.InlineCompletionList | None:
     try:
-        texts = await session.suggestions.compute(wanted.uri, wanted.completion, wanted.count)
+        texts = await session.suggestions.compute(wanted.cursor, wanted.completion, wanted.count)
     except (NotReady, Overloaded):
         # The next keystroke asks again; an error would pop up in the editor at every key.
         return None

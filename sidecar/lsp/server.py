@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from lsprotocol import types
@@ -95,14 +95,17 @@ NOTIFICATIONS = {
 
 
 async def serve_connection(
-    reader: asyncio.StreamReader, writer: asyncio.StreamWriter, services: Services
+    reader: asyncio.StreamReader,
+    writer: asyncio.StreamWriter,
+    services: Services,
+    methods: Mapping[str, Method] = REQUESTS,
 ) -> None:
     """Serve one client until it says `exit` or is gone, then stop whatever it left running.
 
     Never raises, except CancelledError when the daemon itself ends it.
     """
     outbox = Outbox(writer)
-    connection = Connection(outbox, services)
+    connection = Connection(outbox, services, methods)
     try:
         await connection.read(FrameReader(reader))
     except OSError as error:
@@ -117,9 +120,12 @@ async def serve_connection(
 class Connection:
     """Turns messages into calls, and what comes of them into answers."""
 
-    def __init__(self, outbox: Outbox, services: Services) -> None:
+    def __init__(
+        self, outbox: Outbox, services: Services, methods: Mapping[str, Method] = REQUESTS
+    ) -> None:
         self._outbox = outbox
         self._services = services
+        self._methods = methods
         self._session = Session(services, outbox)
         self._tasks: set[asyncio.Task[object]] = set()
 
@@ -190,7 +196,7 @@ class Connection:
         # The API methods are also for scripts, which need no handshake.
         if phase is Phase.NEW and name != types.INITIALIZE and not name.startswith("pillion/"):
             raise RpcError(NOT_INITIALIZED, f"{name} came before initialize")
-        if (method := REQUESTS.get(name)) is None:
+        if (method := self._methods.get(name)) is None:
             kind = "a notification, not a request" if name in NOTIFICATIONS else "not known here"
             raise RpcError(METHOD_NOT_FOUND, f"{name} is {kind}")
         if len(self._session.open) > MAX_OPEN_REQUESTS:

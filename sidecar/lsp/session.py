@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import enum
+import functools
 import itertools
 from collections.abc import Callable, Coroutine, Iterable
 from pathlib import Path, PurePath
@@ -42,6 +43,11 @@ _CONVERTER: Converter = default_converter()  # type: ignore[no-untyped-call]  # 
 
 Place = tuple[int, int]
 """(line, code point) of a document."""
+
+
+@functools.lru_cache(256)
+def _path_of(uri: str) -> str | None:
+    return to_fs_path(uri) or None
 
 
 class Phase(enum.Enum):
@@ -134,7 +140,7 @@ class Session:
 
     def file_of(self, uri: str) -> str | None:
         """The absolute path of a document that is a file."""
-        return (to_fs_path(uri) or None) if uri.startswith("file:") else None
+        return _path_of(uri) if uri.startswith("file:") else None
 
     def add_folders(self, folders: Iterable[PurePath]) -> None:
         """Folders that the client works in."""

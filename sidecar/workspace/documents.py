@@ -22,6 +22,9 @@ from sidecar.workspace.positions import (
 
 log = logging.getLogger(__name__)
 
+_BLOCK = 64
+"""Lines are joined so many at a time."""
+
 
 class Change(Struct, frozen=True):
     """`text` replaces `range`, or the whole document where there is no range."""
@@ -60,29 +63,37 @@ class Document:
         parts = [self.lines[line][:column][-reach:]]
         have = len(parts[0])
         while line > 0 and have < reach:
-            line -= 1
-            parts.append(self.lines[line][-reach:])
+            start = max(line - _BLOCK, 0)
+            parts.append("".join([one[-reach:] for one in self.lines[start:line]]))
             have += len(parts[-1])
-        return "".join(reversed(parts))
+            line = start
+        text = "".join(reversed(parts))
+        return text[text.rfind("\n", 0, max(len(text) - reach, 0)) + 1 :]
 
     def after(self, line: int, column: int, reach: int) -> str:
         """The text that starts at (line, column), bounded like `before`."""
         parts = [self.lines[line][column:][:reach]]
-        have = len(parts[0])
-        while line + 1 < len(self.lines) and have < reach:
-            line += 1
-            parts.append(self.lines[line][:reach])
+        have, line = len(parts[0]), line + 1
+        while line < len(self.lines) and have < reach:
+            parts.append("".join([one[:reach] for one in self.lines[line : line + _BLOCK]]))
             have += len(parts[-1])
-        return "".join(parts)
+            line += _BLOCK
+        text = "".join(parts)
+        end = text.find("\n", max(reach - 1, 0))
+        return text[: end + 1] if end >= 0 else text
 
     def end_of_change(self, before: Document) -> tuple[int, int]:
         """Where this version last differs from an earlier one: the end of that line."""
-        same = 0
-        for ours, theirs in zip(reversed(self.lines), reversed(before.lines), strict=False):
-            if ours != theirs:
-                break
-            same += 1
-        line = max(len(self.lines) - 1 - same, 0)
+        ours, theirs = self.lines, before.lines
+        same, step = 0, _BLOCK
+        # In blocks, because a key near the top of a long file comes through here, too.
+        while step:
+            end, other = len(ours) - same, len(theirs) - same
+            if step <= min(end, other) and ours[end - step : end] == theirs[other - step : other]:
+                same += step
+            else:
+                step //= 2
+        line = max(len(ours) - 1 - same, 0)
         return line, len(without_end(self.lines[line]))
 
     def changed(self, change: Change, encoding: Encoding) -> Document:

@@ -1,27 +1,37 @@
 """What was shown answers for as long as it is what the user is writing. `|` marks the cursor."""
 
+import re
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sidecar.jobs.suggestion_memory import KEPT, Answer, SuggestionMemory
+from sidecar.jobs.suggestion_memory import KEPT, Answer, Cursor, SuggestionMemory
 
 FILE = "file:///a.py"
 
 
-def parts(document):
+def cursor(document, context=None, file=FILE):
     prefix, _, suffix = document.partition("|")
-    return prefix, suffix
+    *above, line = re.split(r"\r\n|\n|\r", prefix)
+    return Cursor(
+        document=file,
+        line=len(above),
+        column=len(line),
+        prefix=prefix,
+        suffix=suffix,
+        context=context,
+    )
 
 
 def shown(document, *texts, asked=1, reach=4096):
     found = SuggestionMemory(reach)
-    found.remember(FILE, *parts(document), Answer(texts=texts, asked=asked))
+    found.remember(cursor(document), Answer(texts=texts, asked=asked))
     return found
 
 
-def left(found, document):
-    answer = found.recall(FILE, *parts(document))
+def left(found, document, context=None):
+    answer = found.recall(cursor(document, context))
     return None if answer is None else answer.texts
 
 
@@ -32,20 +42,23 @@ BEFORE = st.lists(st.sampled_from(["a", "b ", "\n", "😀", "x = f(1)\n" * 8])).
 @given(BEFORE, TEXTS, st.text(st.sampled_from("ab\n)"), max_size=80), st.integers(0, 30))
 def test_what_is_left_is_exactly_what_was_not_taken_yet(prefix, text, suffix, taken):
     """By key, word or line, and when some of it is deleted again."""
-    found = SuggestionMemory(128)
-    found.remember(FILE, prefix, suffix, Answer(texts=(text,), asked=1))
-    answer = found.recall(FILE, prefix + text[:taken], suffix)
+    found = shown(f"{prefix}|{suffix}", text, reach=128)
+    now = left(found, f"{prefix}{text[:taken]}|{suffix}")
     if text[taken:].strip():
-        assert answer.texts == (text[taken:],)
+        assert now == (text[taken:],)
     elif taken:
-        assert answer is None
+        assert now is None
+
+
+@given(BEFORE, TEXTS, st.integers(0, 30))
+def test_where_the_cursor_is_behind_a_text(prefix, text, taken):
+    begun = cursor(f"{prefix}|")
+    assert begun.behind(text[:taken]).behind(text[taken:]) == cursor(f"{prefix}{text}|")
 
 
 @given(BEFORE, st.text(st.sampled_from("ab"), min_size=1), TEXTS)
 def test_nothing_is_left_of_what_the_user_does_not_write(prefix, typed, text):
-    found = SuggestionMemory(128)
-    found.remember(FILE, prefix, "\n", Answer(texts=("c" + text,), asked=1))
-    assert found.recall(FILE, prefix + typed, "\n") is None
+    assert left(shown(f"{prefix}|\n", "c" + text, reach=128), f"{prefix}{typed}|\n") is None
 
 
 @pytest.mark.parametrize(
@@ -66,14 +79,14 @@ def test_any_other_text_is_unknown(then, now):
 
 def test_what_was_made_from_another_context_holds_only_once_it_is_typed():
     found = SuggestionMemory(100)
-    found.remember(FILE, "x = ", "", Answer(texts=("abc",), asked=1), "then")
-    assert found.recall(FILE, "x = ", "", "now") is None
-    assert found.recall(FILE, "x = a", "", "now").texts == ("bc",)
-    assert found.recall(FILE, "x = ", "", "then").texts == ("abc",)
+    found.remember(cursor("x = |", "then"), Answer(texts=("abc",), asked=1))
+    assert left(found, "x = |", "now") is None
+    assert left(found, "x = a|", "now") == ("bc",)
+    assert left(found, "x = |", "then") == ("abc",)
 
 
 def test_another_document_is_unknown():
-    assert shown("|", "a").recall("file:///b.py", "", "") is None
+    assert shown("|", "a").recall(cursor("|", file="file:///b.py")) is None
 
 
 def test_nothing_worth_showing_is_remembered_where_it_was_found_only():
@@ -112,7 +125,7 @@ def test_brackets_that_the_editor_closed_are_not_repeated(then, text, now, expec
 def test_only_what_is_near_is_compared():
     far, near = "far\n" * 40, "near\n" * 40
     found = shown(far + near + "x = |\n", "foo", reach=64)
-    assert left(found, "changed\n" + near + "x = f|\n") == ("oo",)
+    assert left(found, far.replace("far", "fax") + near + "x = f|\n") == ("oo",)
     assert left(found, near + "x = y\nx = f|\n") is None
 
 
@@ -124,12 +137,19 @@ def test_text_that_repeats_itself_is_found_at_the_right_place():
     assert left(found, f"{line[:-5]}|\n") is None
 
 
+def test_the_same_place_is_remembered_once_and_the_newest_counts():
+    found = shown("x = |", "old")
+    found.remember(cursor("x = |"), Answer(texts=("new",), asked=1))
+    assert len(found) == 1
+    assert left(found, "x = |") == ("new",)
+
+
 def test_the_least_recently_used_is_forgotten():
     found = SuggestionMemory(100)
     for number in range(KEPT):
-        found.remember(FILE, f"{number} = ", "", Answer(texts=("x",), asked=1))
+        found.remember(cursor(f"{number} = |"), Answer(texts=("x",), asked=1))
     assert left(found, "0 = |") == ("x",)
-    found.remember(FILE, "new = ", "", Answer(texts=("x",), asked=1))
+    found.remember(cursor("new = |"), Answer(texts=("x",), asked=1))
     assert len(found) == KEPT
     assert left(found, "0 = |") == ("x",)
     assert left(found, "1 = |") is None

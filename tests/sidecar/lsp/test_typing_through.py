@@ -8,12 +8,18 @@ from waiting import until
 from engine import Priority
 from engine.testing import FIM_PREFIX, FIM_SUFFIX
 from sidecar.config import CompletionConfig, Config, WorkspaceConfig
+from sidecar.jobs import suggestions
 
 URI = "file:///w/a.py"
 NOT_AHEAD = Config(workspace=WorkspaceConfig(warm=False))
 INVOKED = {"triggerKind": 1}
 LONG = " ".join(map(str, range(100)))
 """Longer than a suggestion may be, and no loop: it ends as ``length`` unless it is stopped."""
+
+
+@pytest.fixture(autouse=True)
+def ahead_at_once(monkeypatch):
+    monkeypatch.setattr(suggestions, "AHEAD_SECONDS", 0.0)
 
 
 def before(request):

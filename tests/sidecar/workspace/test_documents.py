@@ -131,3 +131,37 @@ def test_broken_synchronisation_is_logged_and_ignored(caplog):
 def test_a_document_that_is_not_open_is_never_read_from_disk(tmp_path):
     (tmp_path / "secret.py").write_text("SECRET")
     assert Documents().get((tmp_path / "secret.py").as_uri()) is None
+
+
+@settings(max_examples=50)
+@given(
+    st.lists(st.sampled_from(["", "a", "é😀", "b" * 50]), min_size=1, max_size=200),
+    st.integers(60, 400),
+    st.data(),
+)
+def test_text_around_a_place_is_what_a_plain_search_finds(lines, reach, data):
+    document = Document.of("\n".join(lines))
+    line = data.draw(st.integers(0, len(lines) - 1))
+    column = data.draw(st.integers(0, len(lines[line])))
+    head = "\n".join([*lines[:line], lines[line][:column]])
+    tail = "\n".join([lines[line][column:], *lines[line + 1 :]])
+    before, after = document.before(line, column, reach), document.after(line, column, reach)
+    assert head.endswith(before)
+    assert tail.startswith(after)
+    assert min(reach, len(head)) <= len(before) <= reach + 60
+    assert min(reach, len(tail)) <= len(after) <= reach + 60
+
+
+@settings(max_examples=50)
+@given(st.lists(st.sampled_from("ab"), min_size=1, max_size=200), st.data())
+def test_where_two_versions_last_differ(lines, data):
+    ours, theirs = lines, lines[:]
+    place = data.draw(st.integers(0, len(lines) - 1))
+    theirs[place:place] = data.draw(st.lists(st.sampled_from("abc"), max_size=3))
+    same = 0
+    while same < min(len(ours), len(theirs)) and ours[-1 - same] == theirs[-1 - same]:
+        same += 1
+    # The last line of a document has no end, so it is another line than the same one above.
+    after, before = Document.of("\n".join(ours)), Document.of("\n".join(theirs))
+    line = max(len(ours) - 1 - same, 0)
+    assert after.end_of_change(before) == (line, len(ours[line]))
