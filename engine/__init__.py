@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from engine.client import Backend, Codec, Detokenizer, EngineClient, Reply, error_of
-from engine.comparisons import BaselineReply, BaselineRequest, ParityCase
+from engine.comparisons import BaselineReply, BaselineRequest, CrashTrial, ParityCase
 from engine.decoding.cost_curve import CostCurve, Grid, Step
 from engine.decoding.round_log import Round
 from engine.decoding.surplus_report import DrafterSurplus, RegimeSurplus, Span
@@ -55,7 +55,7 @@ from engine.prefix_cache.messages import (
     Segment,
 )
 from engine.replay.simulated import Simulated, SimulatedFigures
-from engine.reply_pieces import PieceReader, Reasoned, Said, Unread
+from engine.reply_pieces import Piece, PieceReader, Reasoned, Said, Unread
 from engine.text import instructions
 
 if TYPE_CHECKING:
@@ -78,6 +78,7 @@ __all__ = [
     "ContextFile",
     "ContextLengthExceeded",
     "CostCurve",
+    "CrashTrial",
     "Detokenizer",
     "DrafterSurplus",
     "EngineClient",
@@ -99,6 +100,7 @@ __all__ = [
     "Overloaded",
     "ParityCase",
     "PeerWeights",
+    "Piece",
     "PieceReader",
     "PillionError",
     "Prefilling",
@@ -123,6 +125,7 @@ __all__ = [
     "Unread",
     "acceptance_trace",
     "baseline_command",
+    "crash_trials_command",
     "drafter_kind",
     "engine_client",
     "error_of",
@@ -133,6 +136,8 @@ __all__ = [
     "peer_weights_command",
     "pull_model",
     "random_drafter",
+    "random_windowed_target",
+    "scripted_client",
     "simulate_surplus",
     "simulated_timeline",
     "surplus_figures",
@@ -147,6 +152,14 @@ def engine_client(options: EngineOptions, cache: CacheOptions | None = None) -> 
     return EngineClient(Engine(options, cache=cache))
 
 
+def scripted_client(reply: str) -> EngineClient:
+    """A client of the shipped fake that answers everything with `reply` at once: to measure what
+    is not the engine."""
+    from engine.testing import FakeEngine
+
+    return EngineClient(FakeEngine(reply))
+
+
 def baseline_command(peer: str = "mlx_lm") -> list[str]:
     """How to start the process that decodes with another implementation, ``mlx_lm`` or ``dflash``;
     `engine.targets.baseline` says what to write to it. Safe to start in any folder: modules that
@@ -158,6 +171,13 @@ def parity_command(rounds: int) -> list[str]:
     """How to start the process that compares the drafters with the official ones; it prints a
     JSON `ParityCase` a line."""
     return [sys.executable, "-P", "-m", "engine.targets.parity", str(rounds)]
+
+
+def crash_trials_command(source: Path, folder: Path, trials: int) -> list[str]:
+    """How to start the process that kills writers of a prefix cache in `folder`; they write the
+    records of the one in `source`. It prints a JSON `CrashTrial` a line."""
+    module = "engine.prefix_cache.crash_trials"
+    return [sys.executable, "-P", "-m", module, str(source), str(folder), str(trials)]
 
 
 def peer_weights_command() -> list[str]:
@@ -236,6 +256,14 @@ def random_drafter(model: str, folder: Path) -> Path:
     from engine.loading.random_drafter import write_for
 
     return write_for(model, folder)
+
+
+def random_windowed_target(tokenizer: str, folder: Path) -> Path:
+    """Write a small random target with sliding windows and the tokenizer of the model at
+    `tokenizer`; returns `folder`, a model's."""
+    from engine.loading.random_target import write_windowed
+
+    return write_windowed(Path(tokenizer), folder)
 
 
 def unpacked_wheel(requirement: str, sha256: str) -> Path:

@@ -13,17 +13,21 @@ from starlette.routing import Route
 from engine import PillionError
 from sidecar.config import HttpConfig
 from sidecar.http.chat_completions import ChatCompletions
+from sidecar.http.completions import Completions
 from sidecar.http.dashboard import dashboard_routes
 from sidecar.http.endpoint import Endpoint
 from sidecar.http.errors import on_bug, on_http_exception, on_pillion_error
 from sidecar.http.health import health
+from sidecar.http.infill import InfillDoor
 from sidecar.http.limits import Limits
 from sidecar.http.messages import CountTokens, Messages
 from sidecar.http.metrics import metrics
 from sidecar.http.models import list_models, retrieve_model
+from sidecar.http.props import props
 from sidecar.http.protocol import BoundedProtocol
 from sidecar.http.responses import Responses
 from sidecar.http.security import Security
+from sidecar.http.tokens import Detokenize, Tokenize
 from sidecar.services import Services
 
 
@@ -35,6 +39,7 @@ def create_app(services: Services, *, limits: Limits | None = None) -> Starlette
             *decoding_routes(services, limits),
             Route("/v1/models", partial(list_models, services=services)),
             Route("/v1/models/{id:path}", partial(retrieve_model, services=services)),
+            Route("/props", partial(props, services=services)),
             Route("/health", partial(health, services=services)),
             Route("/metrics", partial(metrics, services=services)),
             *dashboard_routes(services, limits),
@@ -55,9 +60,13 @@ def decoding_routes(services: Services, limits: Limits) -> list[Route]:
     """The endpoints that decode."""
     endpoints: dict[str, type[Endpoint[Any]]] = {
         "/v1/chat/completions": ChatCompletions,
+        "/v1/completions": Completions,
         "/v1/messages": Messages,
         "/v1/messages/count_tokens": CountTokens,
         "/v1/responses": Responses,
+        "/infill": InfillDoor,
+        "/tokenize": Tokenize,
+        "/detokenize": Detokenize,
     }
     return [
         Route(path, endpoint(services, limits), methods=["POST"])

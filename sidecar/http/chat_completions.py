@@ -183,7 +183,7 @@ async def _complete(
         id=id,
         created=int(time.time()),
         model=model.id,
-        system_fingerprint=_fingerprint(model),
+        system_fingerprint=fingerprint(model),
         choices=tuple(messages[index].choice(index, spelled) for index in sorted(messages)),
         usage=_usage(ended),
         pillion=facts_of(ended[0].finished, ended[0].repaired, ended[0].unread),
@@ -277,7 +277,7 @@ class _Streaming:
                 id=self._chat.id,
                 created=self._created,
                 model=self._model.id,
-                system_fingerprint=_fingerprint(self._model),
+                system_fingerprint=fingerprint(self._model),
                 choices=choices,
                 usage=usage if self._usage else UNSET,
                 pillion=pillion,
@@ -285,5 +285,6 @@ class _Streaming:
         )
 
 
-def _fingerprint(model: ModelInfo) -> str:
+def fingerprint(model: ModelInfo) -> str:
+    """OpenAI's name for what computed a reply."""
     return f"fp_{model.fingerprint[:12]}"

@@ -75,30 +75,45 @@ async def open_chat(services: Services, chat: Chat, model: ModelInfo) -> Reply:
 async def open_turn(services: Services, chat: Chat, model: ModelInfo) -> Turn:
     """`open_chat` with all its choices, and what they are made of."""
     request, prompt = await _request(services, chat, model)
-    assert request.seed is not None
-    seeds = [(request.seed + choice) % 2**64 for choice in range(chat.n)]
-    replies = []
-    for choice, seed in enumerate(seeds):
-        id = chat.id if choice == 0 else f"{chat.id}-{choice}"
-        one = msgspec.structs.replace(request, id=id, seed=seed)
-        replies.append(services.engine.generate(one))
+    requests = choices_of(request, chat.n)
     tools = chat.tools or None
-    readers = [services.engine.reader(tools, reasoning=prompt.reasoning) for _ in seeds]
-    return Turn(replies, readers, prompt.tokens, seeds)
+    readers = [services.engine.reader(tools, reasoning=prompt.reasoning) for _ in requests]
+    return Turn(services.engine, requests, readers)
+
+
+def choices_of(request: GenerateRequest, n: int, first: int = 0) -> list[GenerateRequest]:
+    """The requests of `n` choices, which are counted from `first`."""
+    assert request.seed is not None
+    return [
+        msgspec.structs.replace(
+            request,
+            id=f"{request.id}-{first + choice}" if first + choice else request.id,
+            seed=(request.seed + choice) % 2**64,
+        )
+        for choice in range(n)
+    ]
 
 
 async def _request(
     services: Services, chat: Chat, model: ModelInfo
 ) -> tuple[GenerateRequest, RenderedPrompt]:
-    sampling = sampling_of(chat, services.config.chat, model)
     prompt = await render(services, chat, model)
+    prediction = await services.engine.encode(chat.prediction) if chat.prediction else ()
+    request = request_of(services, chat, model, prompt)
+    return msgspec.structs.replace(request, prediction=tuple(prediction)), prompt
+
+
+def request_of(
+    services: Services, chat: Chat, model: ModelInfo, prompt: RenderedPrompt
+) -> GenerateRequest:
+    """What the engine is asked for one reply to `prompt`. Raises RequestError naming the field."""
     defaults = services.config.chat
     seed = chat.seed if chat.seed is not None else defaults.seed
-    request = GenerateRequest(
+    return GenerateRequest(
         id=chat.id,
         prompt=prompt.tokens,
         max_tokens=chat.max_tokens if chat.max_tokens is not None else defaults.max_tokens,
-        sampling=sampling,
+        sampling=sampling_of(chat, defaults, model),
         # The engine's seeds are 64 bits wide; whatever the client chose maps onto one of them. One
         # is drawn here, rather than there, because a tool call's id depends on it.
         seed=secrets.randbits(53) if seed is None else seed % 2**64,
@@ -107,15 +122,14 @@ async def _request(
         ignore_eos=chat.ignore_eos,
         must_start_with=prompt.must_start_with,
         grammar=prompt.grammar,
-        prediction=tuple(await services.engine.encode(chat.prediction) if chat.prediction else ()),
         logprobs=chat.logprobs,
         draft=chat.draft,
         explain=chat.explain,
         priority=Priority.IDLE if is_aside(chat) else Priority.AGENT,
         boundaries=prompt.boundaries,
+        segments=prompt.segments,
         session=chat.session,
     )
-    return request, prompt
 
 
 def is_aside(chat: Chat) -> bool:

@@ -11,14 +11,15 @@ from msgspec import Struct
 
 from engine import (
     Chunk,
+    EngineClient,
     EngineError,
     Event,
     Failed,
     Finished,
+    GenerateRequest,
     PieceReader,
     Prefilling,
     Reasoned,
-    Reply,
     Said,
     TokenLogprob,
     ToolCall,
@@ -69,21 +70,21 @@ class Part(Struct, frozen=True, kw_only=True):
 
 
 class Turn:
-    """prompt: its token ids; they and `seeds` make the calls' ids. A reply a choice."""
+    """Opens a reply for each of `requests`, each with its reader; all to one prompt, or none of
+    them with tools."""
 
     def __init__(
         self,
-        replies: Sequence[Reply],
+        engine: EngineClient,
+        requests: Sequence[GenerateRequest],
         readers: Sequence[PieceReader],
-        prompt: Sequence[int],
-        seeds: Sequence[int],
     ) -> None:
-        self.prompt_tokens = len(prompt)
+        self.prompt_tokens = len(requests[0].prompt)
         self._choices = [
-            _Choice(index, reader, prompt, seed)
-            for index, (reader, seed) in enumerate(zip(readers, seeds, strict=True))
+            _Choice(index, reader, request)
+            for index, (reader, request) in enumerate(zip(readers, requests, strict=True))
         ]
-        self._replies = list(replies)
+        self._replies = [engine.generate(request) for request in requests]
 
     async def parts(self, *, first: float, silence: float) -> AsyncGenerator[Part, None]:
         """Everything, in the order in which it comes; the last part of a choice is its `Ended`.
@@ -124,7 +125,14 @@ class Turn:
                 task.cancel()
             await asyncio.gather(*waits, return_exceptions=True)
 
+    def cancel(self) -> None:
+        """End every reply where it is; each still has its `Ended`, with the reason ``length``."""
+        for choice, reply in zip(self._choices, self._replies, strict=True):
+            choice.cancelled = True
+            reply.cancel()
+
     async def aclose(self) -> None:
+        """Give up what is still open."""
         for reply in self._replies:
             await reply.aclose()
 
@@ -138,10 +146,11 @@ class Turn:
 class _Choice:
     """One reply on its way from events to parts."""
 
-    def __init__(self, index: int, reader: PieceReader, prompt: Sequence[int], seed: int) -> None:
+    def __init__(self, index: int, reader: PieceReader, request: GenerateRequest) -> None:
         self._index = index
         self._reader = reader
-        self._origin = repr((seed, tuple(prompt))).encode()
+        self._request = request
+        self.cancelled = False
         self._calls = 0
         self._logprobs: list[TokenLogprob] = []
         self._undecided = self._reasoning_tokens = 0
@@ -167,12 +176,14 @@ class _Choice:
                 return self._end(event)
 
     def _end(self, finished: Finished) -> list[Part]:
-        if finished.finish_reason == "cancelled":
+        if finished.finish_reason == "cancelled" and not self.cancelled:
             raise EngineError("the reply was cancelled: the daemon is stopping", code="cancelled")
         complete = finished.finish_reason == "stop"
         pieces = self._reader.finish(complete=complete)
         parts = [part for piece in pieces for part in self._piece(piece)]
-        reason = "tool_calls" if self._calls and complete else finished.finish_reason
+        reason = "length" if self.cancelled and not complete else finished.finish_reason
+        if self._calls and complete:
+            reason = "tool_calls"
         ended = Ended(
             finished=finished,
             reason=reason,
@@ -195,9 +206,9 @@ class _Choice:
             return [self._part(piece)]
         if piece.repaired:
             self._repaired.append(f"{piece.name}: {piece.repaired}")
-        number = f" {self._calls}".encode()
+        origin = (self._request.seed, self._request.prompt, self._calls)
         self._calls += 1
-        digest = hashlib.blake2b(self._origin + number, digest_size=12).hexdigest()
+        digest = hashlib.blake2b(repr(origin).encode(), digest_size=12).hexdigest()
         called = Called(id=f"call_{digest}", name=piece.name, arguments=piece.arguments)
         return [self._part(called)]
 

@@ -56,16 +56,19 @@ class ReplyFacts(Struct, frozen=True, kw_only=True):
     log: tuple[Round, ...] | UnsetType = UNSET
 
 
-def usage_of(*replies: Finished, reasoning: int = 0) -> Usage:
-    """OpenAI's `usage` of a reply, or of several to one prompt, which counts once.
-    reasoning: tokens of them that were."""
+def usage_of(*replies: Finished, reasoning: int = 0, choices: int | None = None) -> Usage:
+    """OpenAI's `usage` of replies. reasoning: tokens of them that were. choices: to each prompt,
+    which counts once; None if there was one prompt."""
+    asked = replies[:: choices or len(replies)]
+    prompt = sum(finished.prompt_tokens for finished in asked)
     completion = sum(len(finished.tokens) for finished in replies)
-    prompt = replies[0].prompt_tokens
     return Usage(
         prompt_tokens=prompt,
         completion_tokens=completion,
         total_tokens=prompt + completion,
-        prompt_tokens_details=PromptTokensDetails(replies[0].cached_tokens),
+        prompt_tokens_details=PromptTokensDetails(
+            sum(finished.cached_tokens for finished in asked)
+        ),
         completion_tokens_details=CompletionTokensDetails(
             sum(finished.accepted for finished in replies),
             sum(finished.rejected for finished in replies),
