@@ -43,3 +43,16 @@ class BaselineReply(Struct, frozen=True, kw_only=True):
     prefill_ms: float = 0.0
     decode_ms: float = 0.0
     error: str = ""
+
+
+class CrashTrial(Struct, frozen=True, kw_only=True):
+    """One trial of `engine.prefix_cache.crash_trials`. killed: the writer was, and did not end by
+    itself. healed: the next one could go on, within the budget, with nothing left half done.
+    records: that were there and could be read; damaged: files that were found out and removed;
+    wrong: records that are not what was written, bit for bit."""
+
+    killed: bool
+    healed: bool
+    records: int
+    damaged: int
+    wrong: int
