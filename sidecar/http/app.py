@@ -23,6 +23,7 @@ from sidecar.http.limits import Limits
 from sidecar.http.messages import CountTokens, Messages
 from sidecar.http.metrics import metrics
 from sidecar.http.models import list_models, retrieve_model
+from sidecar.http.openapi import openapi
 from sidecar.http.props import props
 from sidecar.http.protocol import BoundedProtocol
 from sidecar.http.responses import Responses
@@ -39,6 +40,7 @@ def create_app(services: Services, *, limits: Limits | None = None) -> Starlette
             *decoding_routes(services, limits),
             Route("/v1/models", partial(list_models, services=services)),
             Route("/v1/models/{id:path}", partial(retrieve_model, services=services)),
+            Route("/openapi.json", openapi),
             Route("/props", partial(props, services=services)),
             Route("/health", partial(health, services=services)),
             Route("/metrics", partial(metrics, services=services)),

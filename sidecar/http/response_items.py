@@ -12,8 +12,7 @@ from engine import Reasoned, Said
 from sidecar.http.response_input import Origin, sealed_reasoning
 from sidecar.http.schema.responses_response import (
     OutputItem,
-    OutputText,
-    ReasoningText,
+    OutputPart,
     ResponseEvent,
 )
 from sidecar.jobs.turn import Called, Part
@@ -106,8 +105,10 @@ class ResponseItems:
         self._kind = ""
         return events
 
-    def _part(self, text: str) -> OutputText | ReasoningText:
-        return ReasoningText(text=text) if self._kind == "reasoning" else OutputText(text=text)
+    def _part(self, text: str) -> OutputPart:
+        if self._kind == "reasoning":
+            return OutputPart(type="reasoning_text", text=text)
+        return OutputPart(type="output_text", text=text, annotations=(), logprobs=())
 
     def _item(self, status: str) -> OutputItem:
         text = "".join(self._text)

@@ -30,7 +30,7 @@ class Turn(Struct, frozen=True):
     content: str | list[Block]
 
 
-class DeclaredTool(Struct, frozen=True):
+class ClientTool(Struct, frozen=True):
     """type: left out, or ``custom``; another one is a tool of Anthropic's servers."""
 
     name: str
@@ -70,10 +70,12 @@ class Metadata(Struct, frozen=True):
 
 
 class CountTokensRequest(Struct, frozen=True, kw_only=True):
+    """What decides about a prompt. None is a field left out."""
+
     messages: list[Turn]
     model: str | None = None
     system: str | list[Block] | None = None
-    tools: list[DeclaredTool] | None = None
+    tools: list[ClientTool] | None = None
     tool_choice: ToolChoice | None = None
     thinking: Thinking | None = None
     output_config: OutputConfig | None = None

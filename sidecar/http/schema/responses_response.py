@@ -9,16 +9,13 @@ from msgspec import UNSET, Struct, UnsetType
 from sidecar.http.schema.usage import ReplyFacts
 
 
-class OutputText(Struct, frozen=True, kw_only=True):
-    text: str
-    type: str = "output_text"
-    annotations: tuple[str, ...] = ()
-    logprobs: tuple[str, ...] = ()
+class OutputPart(Struct, frozen=True, kw_only=True):
+    """An ``output_text`` or a ``reasoning_text``, by its type."""
 
-
-class ReasoningText(Struct, frozen=True, kw_only=True):
     text: str
-    type: str = "reasoning_text"
+    type: str
+    annotations: tuple[str, ...] | UnsetType = UNSET
+    logprobs: tuple[str, ...] | UnsetType = UNSET
 
 
 class OutputItem(Struct, frozen=True, kw_only=True):
@@ -28,7 +25,7 @@ class OutputItem(Struct, frozen=True, kw_only=True):
     type: str
     status: str
     role: str | UnsetType = UNSET
-    content: tuple[OutputText | ReasoningText, ...] | UnsetType = UNSET
+    content: tuple[OutputPart, ...] | UnsetType = UNSET
     summary: tuple[str, ...] | UnsetType = UNSET
     encrypted_content: str | UnsetType = UNSET
     call_id: str | UnsetType = UNSET
@@ -99,7 +96,7 @@ class ResponseEvent(Struct, frozen=True, kw_only=True):
     item_id: str | UnsetType = UNSET
     content_index: int | UnsetType = UNSET
     item: OutputItem | UnsetType = UNSET
-    part: OutputText | ReasoningText | UnsetType = UNSET
+    part: OutputPart | UnsetType = UNSET
     delta: str | UnsetType = UNSET
     text: str | UnsetType = UNSET
     arguments: str | UnsetType = UNSET
