@@ -15,6 +15,7 @@ from sidecar.cli.bench_cache import BRANCHINGS, CacheSettings, cache
 from sidecar.cli.bench_decode import Settings, decode
 from sidecar.cli.bench_edit import (
     EDIT_MINUTES,
+    EDIT_REPEAT,
     EDIT_TOKENS,
     EditBenchmark,
     EditSettings,
@@ -224,7 +225,7 @@ def command(
     if what is What.EDIT:
         editing = EditSettings(
             tasks=tasks,
-            repeat=repeat or 1,
+            repeat=repeat or EDIT_REPEAT,
             max_tokens=max_tokens or EDIT_TOKENS,
             minutes=minutes or EDIT_MINUTES,
             peers=peers,

@@ -18,6 +18,7 @@ from msgspec import Struct
 from engine import (
     CacheOptions,
     EngineClient,
+    EngineError,
     EngineOptions,
     PillionError,
     engine_client,
@@ -25,9 +26,11 @@ from engine import (
 )
 from sidecar.cli.background import child_environment
 from sidecar.cli.bench_peers import install_peers, laid_out_weights
-from sidecar.cli.in_process import started
+from sidecar.cli.in_process import cancelled_by_signals, started
 from sidecar.cli.report import report_console, write_report
 from sidecar.cli.terminal import note
+from sidecar.edits.crash_trials import run_trials
+from sidecar.jobs.edit import unchanged_answer
 from sidecar.jobs.edit_benchmark import (
     COPY,
     DFLASH,
@@ -54,20 +57,24 @@ FOR_ALL, OURS_ONLY = "for all", "ours only"
 PEER_TASKS = 12
 # Of the time; what is left is for the peers on the small model.
 MAIN_SHARE = 0.7
-# What llama.cpp can run, and how many of the tasks: a reply takes it seconds on two cores.
+# What llama.cpp can run, and how many of the tasks: a reply takes it seconds on two cores. mlx_lm
+# takes half a minute, so it gets the last one.
 SMALL_MODEL, SMALL_TASKS = "smollm2-135m", 4
 LLAMA_WAYS = (LLAMA, f"{LLAMA} ngram_simple", f"{LLAMA} ngram_mod")
-EDIT_TOKENS, EDIT_MINUTES = 224, 6.0
+EDIT_TOKENS, EDIT_MINUTES, EDIT_REPEAT = 224, 6.0, 3
+KILL_TRIALS, KILLED_FILES = 100, 24
 
 
 class EditSettings(Struct, frozen=True, kw_only=True):
-    """What to measure; `bench.command` says what each means. tasks: files."""
+    """What to measure; `bench.command` says what each means. tasks: files. kill_trials: processes
+    that are killed while they write a change set."""
 
     tasks: int = 40
-    repeat: int = 1
+    repeat: int = EDIT_REPEAT
     max_tokens: int = EDIT_TOKENS
     minutes: float = EDIT_MINUTES
     peers: bool = True
+    kill_trials: int = KILL_TRIALS
     json: Path | None = None
 
 
@@ -86,8 +93,18 @@ class EditBenchmark:
         self._rows: list[EditRow] = []
 
     async def run(self) -> dict[str, Any]:
-        """Measure, print and write; the figures."""
+        """Measure, print and write; the figures. A signal ends it, and the servers that it has
+        started. Raises EngineError."""
+        cancelled_by_signals()
+        try:
+            return await self._measure()
+        except asyncio.CancelledError:
+            raise EngineError("interrupted; nothing was written") from None
+
+    async def _measure(self) -> dict[str, Any]:
         settings = self._settings
+        note(f"killing {settings.kill_trials} processes that write changes")
+        killed = await run_trials(settings.kill_trials, KILLED_FILES)
         folders, sources = await asyncio.to_thread(held_out_folders)
         tasks = edit_tasks(folders, settings.tasks)
         if not tasks:
@@ -102,6 +119,7 @@ class EditBenchmark:
         found: dict[str, Any] = msgspec.to_builtins(
             edit_figures(runs, self._rows, right, self._ours)
         )
+        found |= killed
         self._print(found)
         if settings.json is not None:
             write_report(
@@ -156,7 +174,6 @@ class EditBenchmark:
                 InProcess(TARGET_ONLY, client, None),
                 InProcess(PORTFOLIO, client, (), TARGET_ONLY),
             ]
-            await self._add_mlx_lm(contenders, options, running)
             environment = child_environment(os.environ, {}, None)
             for peer in SERVED_PEERS:
                 if peer.name in LLAMA_WAYS and LLAMA in installed:
@@ -167,6 +184,7 @@ class EditBenchmark:
                         continue
                     running.push_async_callback(served.stop)
                     contenders.append(served)
+            await self._add_mlx_lm(contenders, options, running)
             await self._raced(SMALL_MODEL, client, contenders, tasks, 1 - MAIN_SHARE)
 
     async def _add_mlx_lm(
@@ -194,10 +212,11 @@ class EditBenchmark:
     ) -> Runs:
         note(f"{len(tasks)} edits by {', '.join(one.name for one in contenders)} on {model}")
         self._kernels[model] = client.status().kernels
+        for_all = tasks[:PEER_TASKS] if model != SMALL_MODEL else tasks[-1:]
         race = Race(
             tasks=[
-                await _rendered(client, task, FOR_ALL if number < PEER_TASKS else OURS_ONLY)
-                for number, task in enumerate(tasks)
+                await _rendered(client, task, FOR_ALL if task in for_all else OURS_ONLY)
+                for task in tasks
             ],
             max_tokens=self._settings.max_tokens,
             # Loading does not count.
@@ -228,7 +247,14 @@ class EditBenchmark:
 async def _rendered(client: EngineClient, task: EditTask, regime: str) -> Task:
     messages = ({"role": "user", "content": task.user},)
     prompt = await client.chat(list(messages))
-    return Task(name=task.name, regime=regime, messages=messages, prompt=prompt.tokens)
+    return Task(
+        name=task.name,
+        regime=regime,
+        messages=messages,
+        prompt=prompt.tokens,
+        # As an edit job asks.
+        prediction=tuple(await client.encode(unchanged_answer(task.code, "python"))),
+    )
 
 
 def edits_table(rows: Sequence[EditRow]) -> Table:

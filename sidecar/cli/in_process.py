@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import signal
 from collections.abc import AsyncIterator
 
 from engine import EngineClient
@@ -28,3 +29,12 @@ async def started(client: EngineClient, name: str) -> AsyncIterator[EngineClient
         yield client
     finally:
         await client.stop()
+
+
+def cancelled_by_signals() -> None:
+    """From now on the first signal cancels this task, and further ones are ignored: what it has
+    started, it has to stop."""
+    loop, task = asyncio.get_running_loop(), asyncio.current_task()
+    assert task is not None
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        loop.add_signal_handler(number, lambda: task.cancelling() or task.cancel())

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-import signal
 import tempfile
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
@@ -27,7 +26,7 @@ from engine import (
 )
 from sidecar.cli.background import SERVE, child_environment
 from sidecar.cli.connection import Rpc
-from sidecar.cli.in_process import started
+from sidecar.cli.in_process import cancelled_by_signals, started
 from sidecar.cli.terminal import note
 from sidecar.config import Config
 from sidecar.daemon import Daemon
@@ -389,7 +388,8 @@ async def daemon_beside(
         running.result()
         raise EngineError("the daemon ended before it answered")
     services, address = opened.result()
-    _cancelled_by_signals()
+    # Instead of ending the daemon under this task.
+    cancelled_by_signals()
     try:
         note(f"loading {config.engine.model}")
         await engine.ready()
@@ -397,12 +397,3 @@ async def daemon_beside(
     finally:
         services.shutdown()
         await running
-
-
-def _cancelled_by_signals() -> None:
-    """From now on the first signal cancels this task, instead of ending the daemon under it, and
-    further ones are ignored: the servers that were started have to be stopped."""
-    loop, task = asyncio.get_running_loop(), asyncio.current_task()
-    assert task is not None
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        loop.add_signal_handler(number, lambda: task.cancelling() or task.cancel())

@@ -1,8 +1,8 @@
 """Change code as told: what `pillion edit`, `pillion/edit` and code actions ask for.
 
 The prompt is the instruction and then the code, so that many edits with one instruction share the
-beginning of their prompts. The code in the prompt is what the copy drafter predicts the answer
-from: most of an edit is its input.
+beginning of their prompts. Most of an edit is its input, so the copy drafter is told to expect the
+code as it is: it drafts from the answer's first token on.
 """
 
 from __future__ import annotations
@@ -118,8 +118,9 @@ async def edit(
     if not request.instruction.strip():
         raise RequestError("the instruction is empty", field="instruction")
     region = region_of(request.text, request.first, request.last)
-    form = await _form(engine, config, region.code)
     fence = fence_for(region.code)
+    expected = await engine.encode(unchanged_answer(region.code, request.language, fence))
+    form = _form(engine, config, region.code, len(expected))
     prompt = await engine.chat(
         [{"role": "user", "content": _asked(request, region.code, form, fence)}],
         template=reasoning_variables("off"),
@@ -137,10 +138,11 @@ async def edit(
         drafters=request.drafters,
         priority=request.priority,
         session=request.session,
+        prediction=tuple(expected) if form == "rewrite" else (),
     )
     # An answer in blocks may be of any length.
-    expected = len(region.code) if form == "rewrite" else 0
-    reply, finished = await _reply(engine, generate, expected, written)
+    length = len(region.code) if form == "rewrite" else 0
+    reply, finished = await _reply(engine, generate, length, written)
     if finished.finish_reason == "length":
         raise Refused(f"the answer does not end within {limit} tokens")
     if form == "rewrite":
@@ -159,6 +161,11 @@ async def edit(
     )
 
 
+def unchanged_answer(code: str, language: str, fence: str = "```") -> str:
+    """What a model answers that leaves the code as it is; most answers are nearly that."""
+    return f"{fence}{language}\n{code}\n{fence}"
+
+
 async def shared_prefix(engine: EngineClient, instruction: str, language: str) -> int:
     """How many tokens the prompts of all edits with one instruction begin with alike: a length
     at which the cache should keep its state."""
@@ -173,11 +180,11 @@ async def shared_prefix(engine: EngineClient, instruction: str, language: str) -
     return next((at for at, (one, other) in enumerate(pairs) if one != other), 0)
 
 
-async def _form(engine: EngineClient, config: EditConfig, code: str) -> Form:
-    """Whole regions are rewritten as long as they are short and the answer has room."""
+def _form(engine: EngineClient, config: EditConfig, code: str, tokens: int) -> Form:
+    """Whole regions are rewritten as long as they are short and the answer has room. tokens: of the
+    answer that leaves the code as it is."""
     lines = code.count("\n") + 1
     model = engine.status().model
-    tokens = len(await engine.encode(code)) if model is not None else 0
     fits = model is None or 2 * tokens + _AROUND_CODE < model.context
     if fits and (lines <= config.rewrite_lines or has_markers(code)):
         return "rewrite"
@@ -205,7 +212,7 @@ def _limit(engine: EngineClient, prompt_tokens: int) -> int:
 async def _reply(
     engine: EngineClient,
     generate: GenerateRequest,
-    expected: int,
+    length: int,
     written: Callable[[float], None],
 ) -> tuple[str, Finished]:
     text = ""
@@ -213,8 +220,8 @@ async def _reply(
         async for event in reply:
             if isinstance(event, Chunk):
                 text += event.text
-                if expected:
-                    written(min(1.0, len(text) / expected))
+                if length:
+                    written(min(1.0, len(text) / length))
             elif isinstance(event, Failed):
                 raise error_of(event)
             elif isinstance(event, Finished):

@@ -93,6 +93,7 @@ class InProcess:
             max_tokens=max_tokens,
             draft=self.drafters is not None,
             drafters=self.drafters or (),
+            prediction=task.prediction,
         )
         async with self.client.generate(request) as reply:
             made: Finished = await reply.finished()

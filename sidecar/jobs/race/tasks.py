@@ -18,14 +18,15 @@ Messages = tuple[dict[str, Any], ...]
 
 
 class Task(Struct, frozen=True, kw_only=True):
-    """messages: for servers. prompt: the same as token ids of the loaded model. length: of the
-    reply, in those of an ordinary one."""
+    """messages: for servers. prompt: the same as token ids of the loaded model. prediction: see
+    `GenerateRequest`, for our own. length: of the reply, in those of an ordinary one."""
 
     name: str
     regime: str
     length: int = 1
     messages: Messages = ()
     prompt: tuple[int, ...] = ()
+    prediction: tuple[int, ...] = ()
 
 
 def _user(text: str) -> Messages:

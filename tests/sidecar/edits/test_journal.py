@@ -1,14 +1,12 @@
 import errno
 import json
 import os
-import subprocess
-import sys
 from pathlib import Path
 
-import crash_trials
 import pytest
 
 from engine import RequestError
+from sidecar.edits.crash_trials import run_trials
 from sidecar.edits.journal import Change, Interrupted, Journal, JournalError, Outcome
 from sidecar.edits.writable_root import WritableRoot
 
@@ -198,25 +196,15 @@ def test_the_journal_is_private(root):
     assert {path.stat().st_mode & 0o777 for path in folder.iterdir()} == {0o600}
 
 
-def run_trials(count, folder, files):
-    done = subprocess.run(
-        [sys.executable, crash_trials.__file__, str(count), str(folder), str(files)],
-        capture_output=True,
-        text=True,
-    )
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout)
-
-
-def test_kill_9_leaves_each_file_old_or_new_and_undo_restores_all(tmp_path):
-    found = run_trials(4, tmp_path, 6)
+async def test_kill_9_leaves_each_file_old_or_new_and_undo_restores_all():
+    found = await run_trials(4, 6)
     assert found["kill_trials"] == 4
     assert (found["files_corrupted"], found["undo_mismatches"]) == (0, 0)
 
 
 @pytest.mark.slow
-def test_kill_9_at_a_hundred_random_moments(tmp_path):
-    found = run_trials(100, tmp_path, 24)
+async def test_kill_9_at_a_hundred_random_moments():
+    found = await run_trials(100, 24)
     print(json.dumps(found))
     assert found["kill_trials"] >= 100
     assert (found["files_corrupted"], found["undo_mismatches"]) == (0, 0)

@@ -56,6 +56,8 @@ async def test_a_region_is_rewritten_and_nothing_else_changes(start):
     assert (instruction, code) == ("Return 2.", "def f(self):\n    return 1")
     assert backend.seen[0].priority is Priority.INTERACTIVE
     assert backend.seen[0].sampling.greedy
+    # What the copy drafter expects, from the first token on.
+    assert bytes(backend.seen[0].prediction).decode() == f"```python\n{code}\n```"
 
 
 async def test_a_long_region_is_changed_by_blocks(start):
@@ -65,6 +67,7 @@ async def test_a_long_region_is_changed_by_blocks(start):
     made = await edit(client, EditConfig(rewrite_lines=20), request(text))
     assert made.form == "blocks"
     assert made.text == text.replace("a7 = 7", "a7 = 8")
+    assert backend.seen[0].prediction == ()
     asked = bytes(t for t in backend.seen[0].prompt if t < 256).decode()
     assert "<<<<<<< SEARCH\nlines of the code\n=======" in asked
 

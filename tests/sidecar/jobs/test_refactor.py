@@ -2,13 +2,13 @@ import asyncio
 import re
 
 import pytest
-from crash_trials import fingerprint
 from scripted_edits import ACCEPTED, ANSWERS, asked_code, kind_of, make_project, scripted
 from waiting import until
 
 from engine import EngineClient, EngineError, Priority, RequestError
 from engine.testing import FakeEngine
 from sidecar.config import EditConfig
+from sidecar.edits.crash_trials import fingerprint
 from sidecar.edits.journal import Journal
 from sidecar.edits.search import Skipped
 from sidecar.edits.text_file import TextFile, with_newlines

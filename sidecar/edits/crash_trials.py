@@ -1,12 +1,13 @@
 """Kill a process that writes to a workspace, at random moments, and look at what it left.
 
-Run as a program: ``python crash_trials.py TRIALS FOLDER FILES``; prints its figures as JSON. Every
-trial is a fork that applies, or takes back, a change set and gets SIGKILL at one of the moments
-where it touches the file system, which an audit hook counts, or by the clock.
+``python -m sidecar.edits.crash_trials TRIALS FOLDER FILES`` prints its figures as JSON. Every trial
+is a fork that applies, or takes back, a change set and gets SIGKILL at one of the moments where it
+touches the file system, which an audit hook counts, or by the clock.
 """
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import json
 import os
@@ -15,9 +16,11 @@ import shutil
 import signal
 import stat
 import sys
+import tempfile
 import time
 from pathlib import Path
 
+from engine import EngineError
 from sidecar.edits.journal import Change, Journal
 from sidecar.edits.writable_root import WritableRoot
 
@@ -143,6 +146,27 @@ def trials(count: int, base: Path, files: int, seed: int = 0) -> dict[str, int]:
                 journal.undo()
         done["undo_mismatches"] += fingerprint(folder) != old
     return done
+
+
+async def run_trials(count: int, files: int) -> dict[str, int]:
+    """`trials` in a process of its own, which has no threads to fork. Raises EngineError."""
+    with tempfile.TemporaryDirectory(prefix="pillion-crash-", ignore_cleanup_errors=True) as folder:
+        process = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-P", "-m", "sidecar.edits.crash_trials"),
+            *(str(count), folder, str(files)),
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.PIPE,
+        )
+        try:
+            said, _ = await process.communicate()
+        finally:
+            if process.returncode is None:
+                process.kill()
+                await process.wait()
+    if process.returncode:
+        raise EngineError(f"the crash trials ended with exit code {process.returncode}")
+    found: dict[str, int] = json.loads(said)
+    return found
 
 
 def _strange(
