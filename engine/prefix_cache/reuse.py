@@ -11,7 +11,7 @@ from typing import Any
 import mlx.core as mx
 import numpy as np
 
-from engine.messages import Priority
+from engine.messages import GenerateRequest, Priority
 from engine.prefix_cache.disk_tier import DiskTier
 from engine.prefix_cache.memory_tier import Hit
 from engine.prefix_cache.messages import CacheOptions, CacheReport, CacheStatus, FileContent
@@ -38,6 +38,8 @@ from engine.targets.target import Target
 # change costs that much more than what is behind it. The tokens' own rows take as many bytes as
 # the states do, or more.
 LEAST_GAP, GAP_SHARE = 128, 1 / 16
+# A message's end so close behind another one costs less to compute again than to keep.
+LEAST_STOP = 64
 # For less it is not worth waiting for another request that computes the same.
 LEAST_SHARED = 32
 # How long a turn waits for the disk when nobody else may have one.
@@ -124,8 +126,7 @@ class PrefixReuse:
         if sequence.progress is None:
             request = sequence.request
             last = len(request.prompt) - 1
-            ends = {*request.boundaries, *(segment.end for segment in request.segments)}
-            stops = {last - last % self._grid} if self._grid > 1 else {n for n in ends if n < last}
+            stops = {last - last % self._grid} if self._grid > 1 else _stops(request, last)
             prompt = np.asarray(request.prompt, np.uint32)
             sequence.progress = Progress(prompt, stops if self._recurrent else set())
         progress: Progress = sequence.progress
@@ -320,6 +321,19 @@ class PrefixReuse:
     def close(self) -> None:
         """Write what is still to be written, for a moment at most."""
         self.cache.close()
+
+
+def _stops(request: GenerateRequest, last: int) -> set[int]:
+    """Where a segment ends in front of the prompt's `last` token: every file, the last message,
+    and those before it that are not very short."""
+    stops = {segment.end for segment in request.segments if segment.end < last}
+    ends = sorted(end for end in request.boundaries if end < last)
+    kept = 0
+    for end in ends:
+        if end - kept >= LEAST_STOP or end == ends[-1]:
+            stops.add(end)
+            kept = end
+    return stops
 
 
 def _kind(sequence: SequenceState, length: int) -> str:

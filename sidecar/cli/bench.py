@@ -45,8 +45,8 @@ class What(enum.StrEnum):
     peers: Pillion, its doors and other implementations, which are installed, side by side.
     edit: edits of held-out functions: target-only, each drafter, the portfolio, mlx_lm; and
     llama.cpp on a model that it can run.
-    cache: recorded agents' requests with the cache, without it, after a restart and by mlx_lm's
-    server; a line typed key by key; random branchings and cancels, compared with no cache."""
+    cache: recorded agents' requests with the cache, without it, after a restart and elsewhere; a
+    line typed key by key; random branchings and killed writers, compared with no cache."""
 
     DECODE = "decode"
     PARITY = "parity"
@@ -163,6 +163,9 @@ def command(
     branchings: Annotated[
         int, typer.Option(min=0, help="Of cache: random branchings.")
     ] = BRANCHINGS,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="Of cache: a tenth of it, and nobody else.")
+    ] = False,
     json: Annotated[Path | None, typer.Option(help="Write the figures to this file.")] = None,
 ) -> None:
     """decode: the same coding prompts greedily, target-only, with each drafter, and with other
@@ -203,8 +206,14 @@ def command(
     }
     options = load_config(flags).engine
     if what is What.CACHE:
-        measuring = CacheSettings(traces, tuple(agent or AGENTS), branchings, peers, json)
-        asyncio.run(cache(options, measuring))
+        measuring = CacheSettings(
+            traces=traces,
+            agents=tuple(agent or AGENTS),
+            branchings=branchings,
+            peers=peers,
+            json=json,
+        )
+        asyncio.run(cache(options, measuring.quick() if quick else measuring))
         return
     # One at a time, so that each is checked as the configured one is.
     each = [load_config({**flags, "engine.draft": name}) for name in draft or ()]

@@ -4,37 +4,28 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
-import sys
 import tempfile
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 from msgspec import Struct
 
-from engine import CacheOptions, EngineClient, EngineError, EngineOptions, engine_client
+from engine import (
+    CacheOptions,
+    EngineClient,
+    EngineOptions,
+    engine_client,
+    random_windowed_target,
+)
+from sidecar.cli.bench_cache_peers import Elsewhere, ReplayedElsewhere, elsewhere_table
 from sidecar.cli.in_process import started
 from sidecar.cli.progress import progress
 from sidecar.cli.report import report_console, write_report
 from sidecar.cli.terminal import note
-from sidecar.jobs.cache_benchmark import (
-    Asked,
-    Turn,
-    ask,
-    branchings,
-    elsewhere_figures,
-    fitting,
-    keystrokes,
-    last_turns,
-    replay,
-    replay_elsewhere,
-    turn_figures,
-    turns,
-)
-from sidecar.jobs.race.environments import peer_environment
-from sidecar.jobs.race.server_process import ServerProcess, free_port
+from sidecar.jobs.agent_replay import Turn, ask, fitting, last_turns, replay_both, turn_figures
+from sidecar.jobs.cache_benchmark import Branched, branchings, crash_trials, keystrokes
 from sidecar.jobs.recorded_agents import AGENTS, Recorded, recorded
 
 if TYPE_CHECKING:
@@ -42,119 +33,184 @@ if TYPE_CHECKING:
 
 # Agents' prompts are longer than what the built-in model was trained on.
 CACHE_CONTEXT = 32768
-BRANCHINGS = 500
+BRANCHINGS, CRASHES = 500, 100
+QUICK_BRANCHINGS, QUICK_CRASHES, QUICK_AGENTS = 50, 10, ("opencode",)
 NO_CACHE = CacheOptions(memory=0)
-_PEER_SECONDS = 900.0
+# Much less than the branchings need, so that most of them are evicted, and come back from disk.
+SMALL_MEMORY, SMALL_DISK = 16 << 20, 96 << 20
 
 
-class CacheSettings(Struct, frozen=True):
+class CacheSettings(Struct, frozen=True, kw_only=True):
     """What to measure. traces: folder with the agents' recorded requests; None leaves them out.
-    agents: which of them. branchings, keys: how many."""
+    agents: which of them. branchings, crashes, keys: how many. peers: others, too."""
 
     traces: Path | None = None
     agents: tuple[str, ...] = AGENTS
     branchings: int = BRANCHINGS
+    crashes: int = CRASHES
     peers: bool = True
     json: Path | None = None
     keys: int = 60
+
+    def quick(self) -> CacheSettings:
+        """A tenth of it, without others: a look at whether everything works."""
+        return msgspec.structs.replace(
+            self,
+            agents=QUICK_AGENTS if self.agents == AGENTS else self.agents,
+            branchings=min(self.branchings, QUICK_BRANCHINGS),
+            crashes=min(self.crashes, QUICK_CRASHES),
+            peers=False,
+        )
 
 
 async def cache(options: EngineOptions, settings: CacheSettings) -> None:
     """Measure, print and write."""
     context = options.context or (CACHE_CONTEXT if options.model == "builtin" else None)
     options = msgspec.structs.replace(options, audit=False, context=context)
-    found: dict[str, Any] = {}
-    rows: list[Turn] = []
     with tempfile.TemporaryDirectory(prefix="pillion-cache-") as folder:
-        kept = CacheOptions(memory=2 << 30, dir=folder, disk=8 << 30)
-        if settings.traces is not None:
-            rows, more = await _agents(options, kept, settings, settings.traces)
-            found |= more
-        async with _pair(options, kept) as (cached, plain):
-            worst, edited = await keystrokes(cached, settings.keys)
-            found |= {"keystroke_max_extra_tokens": worst, "edited_file_extra_tokens": edited}
-            with progress("branchings", settings.branchings) as step:
-                different = await branchings(cached, plain, settings.branchings, step)
-            found |= {"branchings": settings.branchings, "branching_differences": different}
-    for name, value in found.items():
-        report_console().print(f"{name} = {value}", highlight=False)
-    if settings.json is not None:
-        write_report(settings.json, found, turns=rows)
+        await CacheBenchmark(options, settings, Path(folder)).run()
 
 
-@contextlib.asynccontextmanager
-async def _pair(
-    options: EngineOptions, kept: CacheOptions
-) -> AsyncIterator[tuple[EngineClient, EngineClient]]:
-    """An engine with a cache and one without."""
-    async with (
-        started(engine_client(options, kept), options.model) as cached,
-        started(engine_client(options, NO_CACHE), options.model) as plain,
-    ):
-        yield cached, plain
+class CacheBenchmark:
+    """folder: for what the measured caches keep on disk."""
 
+    def __init__(self, options: EngineOptions, settings: CacheSettings, folder: Path) -> None:
+        self._options = options
+        self._settings = settings
+        self._folder = folder
+        self._found: dict[str, Any] = {}
+        self._turns: list[Turn] = []
+        self._elsewhere: list[Elsewhere] = []
 
-async def _agents(
-    options: EngineOptions, kept: CacheOptions, settings: CacheSettings, traces: Path
-) -> tuple[list[Turn], dict[str, Any]]:
-    asked = recorded(traces, settings.agents)
-    async with _pair(options, kept) as (cached, plain):
+    async def run(self) -> None:
+        """One part after the other; what is known is printed and written at the end of each."""
+        async with self._engine(self._options, NO_CACHE) as plain:
+            requests = await self._agents(plain)
+            self._write()
+            await self._typing()
+            self._write()
+            self._found["branchings"] = self._settings.branchings
+            await self._branch("built-in", self._options, plain, self._settings.branchings)
+            await self._crash(plain)
+            self._write()
+            model = plain.status().model
+            assert model is not None
+        await self._windowed(model.path)
+        self._write()
+        if self._settings.peers and requests:
+            others = ReplayedElsewhere(requests)
+            await others.run(model.path)
+            self._found |= others.figures
+            self._elsewhere = others.rows
+            report_console().print(elsewhere_table(others.rows))
+            self._write()
+        for name, value in self._found.items():
+            report_console().print(f"{name} = {value}", highlight=False)
+
+    def _engine(
+        self, options: EngineOptions, cache_options: CacheOptions
+    ) -> contextlib.AbstractAsyncContextManager[EngineClient]:
+        return started(engine_client(options, cache_options), options.model)
+
+    def _kept(self, name: str, memory: int = 2 << 30, disk: int = 8 << 30) -> CacheOptions:
+        return CacheOptions(memory=memory, dir=str(self._folder / name), disk=disk)
+
+    def _write(self) -> None:
+        if self._settings.json is not None:
+            more = {"turns": self._turns, "elsewhere": self._elsewhere}
+            write_report(self._settings.json, self._found, **more)
+
+    async def _agents(self, plain: EngineClient) -> list[Recorded]:
+        """Recorded sessions with the cache, without it, and after a restart."""
+        if self._settings.traces is None:
+            return []
+        asked = recorded(self._settings.traces, self._settings.agents)
         requests = await fitting(plain, asked)
         if len(requests) < len(asked):
             note(f"{len(asked) - len(requests)} of {len(asked)} prompts do not fit the context")
-        with progress("agents, with the cache and without", 2 * len(requests)) as step:
-            warm = await replay(cached, requests, step)
-            cold = await replay(plain, requests, step)
-        model = cached.status().model
-    rows = turns(requests, warm, cold, await _after_restart(options, kept, requests))
-    report_console().print(_table(rows))
-    found: dict[str, Any] = turn_figures(rows)
-    if settings.peers and model is not None:
-        found |= await asyncio.to_thread(_mlx_lm, model.path, requests)
-    return rows, found
+        kept = self._kept("agents")
+        async with self._engine(self._options, kept) as cached:
+            with progress("agents, with the cache and without", len(requests)) as step:
+                turns = await replay_both(cached, plain, requests, step)
+        async with self._engine(self._options, kept) as again:
+            await _opened(again)
+            for index in last_turns(requests):
+                answer = await ask(again, requests[index])
+                turns[index] = msgspec.structs.replace(turns[index], restarted=answer)
+        self._turns = turns
+        self._found |= turn_figures(turns)
+        report_console().print(_table(turns))
+        return requests
 
+    async def _typing(self) -> None:
+        async with self._engine(self._options, self._kept("typing")) as cached:
+            typed = await keystrokes(cached, self._settings.keys)
+        self._found |= {
+            "keystroke_first_tokens": typed.first,
+            "keystroke_max_extra_tokens": typed.extra,
+            "edited_file_extra_tokens": typed.edited,
+        }
 
-async def _after_restart(
-    options: EngineOptions, kept: CacheOptions, requests: Sequence[Recorded]
-) -> dict[int, Asked]:
-    """The last request of each session, asked first of an engine that has only the disk."""
-    answers: dict[int, Asked] = {}
-    async with started(engine_client(options, kept), options.model) as again:
-        while again.status().cache.disk_state == "opening":
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(again.changed(), 0.05)
-        for index in last_turns(requests):
-            answers[index] = await ask(again, requests[index])
-    return answers
+    async def _branch(
+        self, name: str, options: EngineOptions, plain: EngineClient, count: int
+    ) -> Branched:
+        """Branchings under budgets that are too small for them."""
+        kept = self._kept(name, SMALL_MEMORY, SMALL_DISK)
+        async with self._engine(options, kept) as cached:
+            with progress(f"branchings, {name}", count) as step:
+                made = await branchings(cached, plain, count, step)
+            evicted = {e.tier: e.count for e in cached.status().cache.evictions}
+        prefix = "branching" if name == "built-in" else f"{name}_branching"
+        self._found |= {
+            f"{prefix}_differences": made.differences,
+            f"{prefix}_cancels": made.cancelled,
+            f"{prefix}_evictions": sum(evicted.values()),
+            f"{prefix}_cached_tokens": made.found,
+        }
+        return made
 
+    async def _crash(self, plain: EngineClient) -> None:
+        """Kill writers of what the branchings left; then the engine goes on with what is there."""
+        trials = []
+        with progress("crashes", self._settings.crashes) as step:
+            source, folder = self._folder / "built-in", self._folder / "crashed"
+            made = crash_trials(source, folder, self._settings.crashes)
+            while (one := await asyncio.to_thread(next, made, None)) is not None:
+                trials.append(one)
+                step()
+        count = min(self._settings.branchings, QUICK_BRANCHINGS)
+        async with self._engine(self._options, self._kept("crashed")) as cached:
+            await _opened(cached)
+            with progress("branchings behind the crashes", count) as step:
+                after = await branchings(cached, plain, count, step)
+            hits = cached.status().cache.hits
+        self._found |= {
+            "crash_trials": sum(one.killed for one in trials),
+            "crash_wrong": sum(one.wrong + (not one.healed) for one in trials) + after.differences,
+            "crash_damaged": sum(one.damaged for one in trials),
+            "crash_records_read": sum(one.records for one in trials),
+            "crash_tokens_from_disk": sum(hit.tokens for hit in hits if hit.tier == "disk"),
+        }
 
-def _mlx_lm(folder: str, requests: Sequence[Recorded]) -> dict[str, Any]:
-    """The first agent's requests by mlx_lm's server, on the same weights."""
-    first = [one for one in requests if one.agent == requests[0].agent] if requests else []
-    port = free_port()
-    command = [sys.executable, "-P", "-m", "mlx_lm", "server", "--model", folder]
-    try:
-        server = ServerProcess.start(
-            "mlx_lm.server",
-            [*command, "--host", "127.0.0.1", "--port", str(port)],
-            port=port,
-            environment=peer_environment(os.environ),
+    async def _windowed(self, tokenizer: str) -> None:
+        """The same branchings on a random model with sliding windows."""
+        folder = await asyncio.to_thread(
+            random_windowed_target, tokenizer, self._folder / "windowed-model"
         )
-    except EngineError as error:
-        note(f"mlx_lm.server is left out: {error.message}")
-        return {}
-    try:
-        with progress("mlx_lm.server", len(first)) as step:
-            answers = replay_elsewhere(port, folder, first, _PEER_SECONDS, step)
-    except EngineError as error:
-        note(f"mlx_lm.server is left out: {error.message}")
-        return {}
-    finally:
-        server.stop()
-    return elsewhere_figures("mlx_lm_server", first, answers)
+        options = EngineOptions(model=str(folder), audit=False)
+        count = self._found["windowed_branchings"] = self._settings.branchings
+        async with self._engine(options, NO_CACHE) as plain:
+            await self._branch("windowed", options, plain, count)
 
 
-def _table(rows: Sequence[Turn]) -> Table:
+async def _opened(client: EngineClient) -> None:
+    """Wait until the tier on disk is there."""
+    while client.status().cache.disk_state == "opening":
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(client.changed(), 0.05)
+
+
+def _table(turns: Sequence[Turn]) -> Table:
     from rich.table import Table
 
     table = Table(title="Recorded agents, in order")
@@ -169,16 +225,16 @@ def _table(rows: Sequence[Turn]) -> Table:
         "restart",
     ):
         table.add_column(name, justify="left" if name == "agent" else "right")
-    for row in rows:
-        restart = "" if row.restart_seconds is None else f"{row.restart_seconds:.2f} s"
+    for one in turns:
+        restart = f"{one.restarted.seconds:.3f} s" if one.restarted is not None else ""
         table.add_row(
-            row.agent,
-            str(row.session),
-            str(row.turn + 1),
-            str(row.prompt),
-            str(row.prompt - row.cached),
-            f"{row.seconds:.2f} s",
-            f"{row.cold_seconds:.2f} s{'' if row.same else ' OTHER REPLY'}",
+            one.agent,
+            str(one.session),
+            str(one.turn + 1),
+            str(one.warm.prompt),
+            str(one.warm.prompt - one.warm.cached),
+            f"{one.warm.seconds:.3f} s",
+            f"{one.cold.seconds:.3f} s{'' if one.same else ' OTHER REPLY'}",
             restart,
         )
     return table

@@ -1,225 +1,61 @@
-"""What the prefix cache saves: recorded agents, a line being typed, random branchings."""
+"""What the prefix cache saves, and that no reply depends on it: a line being typed, random
+branchings, writers that are killed."""
 
 from __future__ import annotations
 
 import random
-import statistics
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
+import subprocess
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
+import msgspec
 from msgspec import Struct
 
-from engine import EngineClient, Finished, GenerateRequest, Priority, RequestError, Segment
-from sidecar.jobs.race.chat_stream import stream_chat
-from sidecar.jobs.recorded_agents import Recorded
-
-# A reply's first tokens are enough to tell whether it is the same.
-REPLY_TOKENS = 8
-
-
-class Turn(Struct, frozen=True, kw_only=True):
-    """One recorded request. seconds: to the first token; cold_seconds: without a cache.
-    restart_seconds: of the session's last request, asked first of a new process."""
-
-    agent: str
-    session: int
-    turn: int
-    prompt: int
-    cached: int
-    seconds: float
-    cold_seconds: float
-    same: bool
-    restart_seconds: float | None = None
-    restart_cached: int | None = None
-
-
-class Asked(Struct, frozen=True, kw_only=True):
-    """What one engine made of a request."""
-
-    prompt: int
-    cached: int
-    seconds: float
-    tokens: tuple[int, ...]
-
-
-async def ask(client: EngineClient, one: Recorded) -> Asked:
-    """Ask as the HTTP door does, for a short greedy reply. seconds: from when its turn began to the
-    first token, decoding left out."""
-    prompt = await client.chat(one.messages, tools=one.tools or None)
-    request = GenerateRequest(
-        id=client.new_id("replay"),
-        prompt=prompt.tokens,
-        boundaries=prompt.boundaries,
-        stop_token_ids=prompt.stop_token_ids,
-        max_tokens=REPLY_TOKENS,
-        seed=1,
-    )
-    finished = await client.generate(request).finished()
-    return Asked(
-        prompt=finished.prompt_tokens,
-        cached=finished.cached_tokens,
-        seconds=finished.prefill_ms / 1e3,
-        tokens=finished.tokens,
-    )
-
-
-async def fitting(client: EngineClient, requests: Iterable[Recorded]) -> list[Recorded]:
-    """Those whose prompts, as the model's template renders them, fit its context."""
-    model = client.status().model
-    context = model.context if model is not None else 0
-    found: list[Recorded] = []
-    for one in requests:
-        try:
-            prompt = await client.chat(one.messages, tools=one.tools or None)
-        except RequestError:
-            continue
-        if len(prompt.tokens) + REPLY_TOKENS <= context:
-            found.append(one)
-    return found
-
-
-async def replay(
-    client: EngineClient, requests: Sequence[Recorded], step: Callable[[], None]
-) -> list[Asked]:
-    """All in order, through one engine."""
-    answers = []
-    for one in requests:
-        answers.append(await ask(client, one))
-        step()
-    return answers
-
-
-def last_turns(requests: Sequence[Recorded]) -> list[int]:
-    """Which requests are the last of a session that has more than one."""
-    last: dict[tuple[str, int], int] = {}
-    for index, one in enumerate(requests):
-        if one.turn:
-            last[one.agent, one.session] = index
-    return sorted(last.values())
-
-
-def turns(
-    requests: Sequence[Recorded],
-    warm: Sequence[Asked],
-    cold: Sequence[Asked],
-    restarted: dict[int, Asked],
-) -> list[Turn]:
-    """What the same requests cost with the cache, without it, and after a restart."""
-    rows = []
-    for index, (one, ours, without) in enumerate(zip(requests, warm, cold, strict=True)):
-        again = restarted.get(index)
-        same = ours.tokens == without.tokens and (again is None or again.tokens == without.tokens)
-        rows.append(
-            Turn(
-                agent=one.agent,
-                session=one.session,
-                turn=one.turn,
-                prompt=ours.prompt,
-                cached=ours.cached,
-                seconds=ours.seconds,
-                cold_seconds=without.seconds,
-                same=same,
-                restart_seconds=again.seconds if again is not None else None,
-                restart_cached=again.cached if again is not None else None,
-            )
-        )
-    return rows
-
-
-def turn_figures(rows: Sequence[Turn]) -> dict[str, float]:
-    """Shares of what a prompt takes without a cache; of OpenCode's second and later turns."""
-    figures: dict[str, float] = {"replayed": len(rows)}
-    figures["replay_differences"] = sum(not row.same for row in rows)
-    for agent in dict.fromkeys(row.agent for row in rows):
-        later = [row for row in rows if row.agent == agent and row.turn]
-        if not later:
-            continue
-        name, prompt = agent.replace("-", "_"), sum(row.prompt for row in later)
-        computed = prompt - sum(row.cached for row in later)
-        figures[f"{name}_recomputed_share"] = round(computed / prompt, 5)
-        figures[f"{name}_ttft_turn2_over_cold"] = _ratio(
-            (row.seconds, row.cold_seconds) for row in later
-        )
-    restarted = [(r.restart_seconds, r.cold_seconds) for r in rows if r.restart_seconds is not None]
-    if restarted:
-        figures["restart_ttft_over_cold"] = _ratio(restarted)
-    return figures
-
-
-def _ratio(pairs: Iterable[tuple[float, float]]) -> float:
-    """The median of the ratios."""
-    return round(statistics.median(one / other for one, other in pairs), 4)
-
-
-def replay_elsewhere(
-    port: int, model: str, requests: Sequence[Recorded], seconds: float, step: Callable[[], None]
-) -> list[Asked]:
-    """The same requests, in order, to another implementation's server on loopback. seconds: for
-    each. What it says of cached tokens is believed."""
-    answers = []
-    for one in requests:
-        reply = stream_chat(
-            port,
-            one.messages,
-            model=model,
-            max_tokens=REPLY_TOKENS,
-            more={"tools": one.tools} if one.tools else None,
-            seconds=seconds,
-        )
-        prompt, cached = reply.prompt_tokens or 0, reply.cached_tokens or 0
-        answers.append(Asked(prompt=prompt, cached=cached, seconds=reply.first, tokens=()))
-        step()
-    return answers
-
-
-def elsewhere_figures(
-    name: str, requests: Sequence[Recorded], answers: Sequence[Asked]
-) -> dict[str, float]:
-    """As `turn_figures`; cold is here the first request of each session, by its length."""
-    first = {(r.agent, r.session): a for r, a in zip(requests, answers, strict=True) if not r.turn}
-    later = [
-        (answer, first[one.agent, one.session])
-        for one, answer in zip(requests, answers, strict=True)
-        if one.turn
-    ]
-    prompt = sum(answer.prompt for answer, _ in later)
-    if not prompt:
-        return {}
-    computed = prompt - sum(answer.cached for answer, _ in later)
-    return {
-        f"{name}_recomputed_share": round(computed / prompt, 5),
-        f"{name}_ttft_turn2_over_cold": _ratio(
-            (answer.seconds, cold.seconds * answer.prompt / max(cold.prompt - cold.cached, 1))
-            for answer, cold in later
-        ),
-    }
-
+from engine import (
+    ContextFile,
+    CrashTrial,
+    EngineClient,
+    EngineError,
+    GenerateRequest,
+    Priority,
+    RenderedPrompt,
+    crash_trials_command,
+)
+from sidecar.config import CompletionConfig
+from sidecar.jobs.completion import CompletionRequest, complete, prompt_of
+from sidecar.workspace.view import Shown
 
 LINE = "    result = [item for item in sorted(values) if item.ready()]  "
 FILES, FILE_LINES, CONTEXT_LINES = 6, 400, 40
+SHOWN_TOKENS = 8192
 
 
-async def keystrokes(client: EngineClient, keys: int = 60) -> tuple[int, int]:
-    """Type a line into a file of 400 lines beside six other files, a request a key: the most tokens
-    computed for one key beyond what was typed so far, after the first; and what an edit of the
-    fourth other file then computes beyond the tokens from its segment on."""
+class Keystrokes(Struct, frozen=True, kw_only=True):
+    """first: tokens computed for the first key. extra: the most that were computed for a later one
+    beyond what was typed so far. edited: what an edit of the fourth of six other files then
+    computes beyond the tokens from its segment on."""
+
+    first: int
+    extra: int
+    edited: int
+
+
+async def keystrokes(client: EngineClient, keys: int = 60) -> Keystrokes:
+    """Type a line into a file of 400 lines beside six other files, a completion a key."""
     model = client.status().model
-    lines = max(8, min(CONTEXT_LINES, (model.context if model is not None else 0) // 160))
+    lines = max(8, min(CONTEXT_LINES, (model.context if model is not None else 0) // 200))
     files = [_code(f"module_{n}", lines) for n in range(FILES)]
-    before, after = _code("edited", FILE_LINES // 2), _code("rest", FILE_LINES // 2)
-    first, worst = 0, 0
+    first = extra = 0
     for typed in range(min(keys, len(LINE))):
-        prompt, ends = await _prompt(client, files, before, after, LINE[:typed])
-        finished = await _complete(client, prompt, ends)
-        computed = finished.prompt_tokens - finished.cached_tokens
-        line = await client.encode(LINE[:typed])
+        computed, _ = await _complete(client, files, LINE[:typed])
         first = first or computed
         if typed:
-            worst = max(worst, computed - len(line))
+            extra = max(extra, computed - len(await client.encode(LINE[:typed])))
     files[3] = files[3].replace("total", "summed", 1)
-    prompt, ends = await _prompt(client, files, before, after, LINE[:keys])
-    finished = await _complete(client, prompt, ends)
-    return worst, finished.prompt_tokens - finished.cached_tokens - (len(prompt) - ends[2])
+    computed, prompt = await _complete(client, files, LINE[:keys])
+    edited = computed - (len(prompt.tokens) - prompt.segments[2].end)
+    return Keystrokes(first=first, extra=extra, edited=edited)
 
 
 def _code(name: str, lines: int) -> str:
@@ -227,60 +63,64 @@ def _code(name: str, lines: int) -> str:
     return f"def {name}(total):\n{body}    return total\n"
 
 
-async def _prompt(
-    client: EngineClient, files: Sequence[str], before: str, after: str, typed: str
-) -> tuple[tuple[int, ...], list[int]]:
-    """Context files, then the edited file around the cursor, what is typed last; and where each
-    context file ends."""
-    tokens: list[int] = []
-    ends: list[int] = []
-    for file in files:
-        tokens += await client.encode(file)
-        ends.append(len(tokens))
-    rendered = await client.fill_in_middle(before + typed, after, limit=1200)
-    return (*tokens, *rendered.tokens), [*ends, *(len(tokens) + b for b in rendered.boundaries)]
-
-
-async def _complete(client: EngineClient, prompt: tuple[int, ...], ends: list[int]) -> Finished:
-    segments = tuple(
-        Segment(end=end, path=f"{n}.py", content=b"") for n, end in enumerate(ends[:FILES])
+async def _complete(
+    client: EngineClient, files: Sequence[str], typed: str
+) -> tuple[int, RenderedPrompt]:
+    """How many tokens of the prompt were computed, and the prompt."""
+    shown = tuple(
+        ContextFile(path=f"module_{n}.py", text=text, content=text.encode())
+        for n, text in enumerate(files)
     )
-    request = GenerateRequest(
-        id=client.new_id("key"),
-        prompt=prompt,
-        segments=segments,
-        boundaries=tuple(ends[FILES:]),
+    request = CompletionRequest(
+        prefix=_code("edited", FILE_LINES // 2) + typed,
+        suffix="\n" + _code("rest", FILE_LINES // 2),
+        path="edited.py",
+        shown=Shown("project", shown),
+        shown_tokens=SHOWN_TOKENS,
         max_tokens=1,
-        seed=1,
-        priority=Priority.INTERACTIVE,
     )
-    return await client.generate(request).finished()
+    config = CompletionConfig()
+    prompt = await prompt_of(client, config, request)
+    finished = (await complete(client, config, request)).finished
+    if finished is None or len(prompt.segments) != FILES:
+        raise EngineError(f"{len(prompt.segments)} of {FILES} files fit the model's context")
+    return finished.prompt_tokens - finished.cached_tokens, prompt
+
+
+class Branched(Struct, frozen=True, kw_only=True):
+    """differences: replies that were not those of an engine without a cache. cancelled: requests
+    that were cut short in between. found: prompt tokens that were not computed again."""
+
+    differences: int
+    cancelled: int
+    found: int
 
 
 async def branchings(
     cached: EngineClient, plain: EngineClient, count: int, step: Callable[[], None]
-) -> int:
+) -> Branched:
     """Prompts that branch off others at random, some cancelled half-way, the cache cleared now and
-    then: how many replies are not those of an engine without a cache."""
-    draw, differences = random.Random(7), 0
+    then. The same ones each time."""
+    draw, differences, cancelled, found = random.Random(7), 0, 0, 0
     stems: list[tuple[int, ...]] = [tuple(await cached.encode(_code("stem", 40)))]
     for number in range(count):
         prompt, fields = _branch(draw, stems, number)
         if draw.random() < 0.2:
             await _cut_short(cached, prompt, fields)
+            cancelled += 1
         if draw.random() < 0.02:
             await cached.cache("clear")
-        both: list[Awaitable[Any]] = [
-            client.generate(
+        ours, other = [
+            await client.generate(
                 GenerateRequest(id=client.new_id("branch"), prompt=prompt, **fields)
             ).finished()
             for client in (cached, plain)
         ]
-        ours, other = [await one for one in both]
         differences += ours.tokens != other.tokens
+        found += ours.cached_tokens
         stems.append((*prompt, *ours.tokens))
         step()
-    return differences
+    return Branched(differences=differences, cancelled=cancelled, found=found)
 
 
 def _branch(
@@ -305,3 +145,18 @@ async def _cut_short(client: EngineClient, prompt: tuple[int, ...], fields: dict
         events: AsyncIterator[Any] = reply
         async for _ in events:
             break
+
+
+def crash_trials(source: Path, folder: Path, trials: int) -> Iterator[CrashTrial]:
+    """Writers of a cache in `folder` that are killed while they write the records of the one in
+    `source`. Raises EngineError where the trials themselves end early."""
+    with subprocess.Popen(
+        crash_trials_command(source, folder, trials),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+    ) as running:
+        assert running.stdout is not None
+        for line in running.stdout:
+            yield msgspec.json.decode(line, type=CrashTrial)
+    if running.returncode:
+        raise EngineError(f"the crash trials ended with exit code {running.returncode}")

@@ -42,8 +42,10 @@ def stream_chat(
     more: Mapping[str, Any] | None = None,
     api_key: str | None = None,
     seconds: float,
+    wordless: bool = False,
 ) -> ChatStream:
-    """Ask a server on loopback for a greedy reply. more: further fields of the request.
+    """Ask a server on loopback for a greedy reply. more: further fields of the request. wordless:
+    a reply may have no text, because it is a call or over at once; its first sign is then `first`.
 
     Raises EngineError that says what happened when there is no whole reply within `seconds`.
     """
@@ -68,7 +70,7 @@ def stream_chat(
             if response.status != 200:
                 said = response.read(_LINE_BYTES).decode(errors="replace")
                 raise EngineError(f"status {response.status}: {' '.join(said.split())[:_SAID]}")
-            return _read(_chunks(response, began + seconds), began)
+            return _read(_chunks(response, began + seconds), began, wordless)
         except TimeoutError:
             raise EngineError(f"no whole reply within {seconds:.0f} seconds") from None
         except (OSError, http.client.HTTPException) as error:
@@ -99,26 +101,29 @@ def _chunks(response: http.client.HTTPResponse, deadline: float) -> Iterator[dic
         yield chunk
 
 
-def _read(chunks: Iterator[dict[str, Any]], began: float) -> ChatStream:
+def _read(chunks: Iterator[dict[str, Any]], began: float, wordless: bool) -> ChatStream:
     text: list[str] = []
     first = last = 0.0
     usage: dict[str, Any] = {}
     facts: dict[str, Any] = {}
     for chunk in chunks:
         for choice in chunk.get("choices", []):
-            if piece := (choice.get("delta") or {}).get("content"):
+            delta = choice.get("delta") or {}
+            if wordless and (choice.get("finish_reason") or delta.keys() - {"role", "content"}):
+                first = first or time.perf_counter() - began
+            if piece := delta.get("content"):
                 last = time.perf_counter() - began
                 first = first or last
                 text.append(str(piece))
         usage = chunk.get("usage") or usage
         facts |= {name: chunk[name] for name in ("timings", "pillion") if chunk.get(name)}
-    if not text:
+    if not text and not (wordless and first):
         raise EngineError("the reply has no text")
     details = usage.get("prompt_tokens_details") or {}
     return ChatStream(
         text="".join(text),
         first=first,
-        last=last,
+        last=max(last, first),
         whole=time.perf_counter() - began,
         tokens=int(usage.get("completion_tokens") or len(text)),
         prompt_tokens=usage.get("prompt_tokens"),

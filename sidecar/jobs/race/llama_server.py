@@ -1,5 +1,5 @@
 """llama.cpp's own HTTP server out of PyPI ``xllamacpp``, run as a script by that package's Python,
-with nothing of Pillion's: ``llama_server.py MODEL PORT THREADS [N-GRAM TYPE]``."""
+with nothing of Pillion's: ``llama_server.py MODEL PORT THREADS CONTEXT [N-GRAM TYPE]``."""
 
 import sys
 import threading
@@ -9,12 +9,12 @@ import xllamacpp  # type: ignore[import-not-found]
 
 
 def main() -> None:
-    model, port, threads, *types = sys.argv[1:]
+    model, port, threads, context, *types = sys.argv[1:]
     parameters = xllamacpp.CommonParams()
     parameters.model.path = model
     parameters.hostnames = ["127.0.0.1"]
     parameters.port = int(port)
-    parameters.n_ctx = 4096
+    parameters.n_ctx = int(context)
     parameters.n_parallel = 1
     parameters.n_gpu_layers = 0
     for cpu in (parameters.cpuparams, parameters.cpuparams_batch):

@@ -57,6 +57,7 @@ SERVERS_REGIMES, LOOKUP_REGIMES = (CHAT,), (REWRITE,)
 # llama.cpp's ways to draft without a second model.
 N_GRAM_TYPES = ("ngram_simple", "ngram_mod", "ngram_map_k", "ngram_cache")
 LLAMA_SERVER = Path(__file__).with_name("llama_server.py")
+LLAMA_CONTEXT = 4096
 
 Command = Callable[[Installed, PeerWeights, int], Sequence[str]]
 
@@ -101,7 +102,7 @@ class ServedPeer:
 def _llama(*types: str) -> ServedPeer:
     def command(installed: Installed, weights: PeerWeights, port: int) -> list[str]:
         script = [str(installed.python), "-P", str(LLAMA_SERVER)]
-        return [*script, weights.gguf, str(port), "1", *types]
+        return [*script, weights.gguf, str(port), "1", str(LLAMA_CONTEXT), *types]
 
     return ServedPeer(
         name=" ".join((LLAMA, *types)),

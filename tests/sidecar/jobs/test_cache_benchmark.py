@@ -1,139 +1,88 @@
-"""Recorded requests as chats, and the figures made of their replay."""
+"""What is measured of the cache itself: typing, branchings, killed writers."""
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from engine import CacheOptions, EngineClient, EngineOptions, RequestError, engine_client
+from engine import CacheOptions, EngineClient, EngineOptions, engine_client, random_windowed_target
 from engine.testing import FakeEngine
-from sidecar.jobs.cache_benchmark import (
-    Asked,
-    branchings,
-    elsewhere_figures,
-    fitting,
-    keystrokes,
-    last_turns,
-    replay,
-    turn_figures,
-    turns,
-)
-from sidecar.jobs.recorded_agents import Recorded, recorded
-
-USER = {"role": "user", "content": [{"type": "text", "text": "hi"}]}
-TOOL = {"type": "function", "name": "ls", "parameters": {}}
+from sidecar.cli.bench_cache import CacheSettings
+from sidecar.jobs.cache_benchmark import branchings, crash_trials, keystrokes
 
 
-def traces(folder: Path, **agents: list[dict[str, Any]]) -> Path:
-    for agent, bodies in agents.items():
-        lines = [json.dumps({"path": "/v1/x", "body": body}) for body in bodies]
-        (folder / f"{agent}.jsonl").write_text("\n".join(lines) + "\n")
-    return folder
-
-
-def test_chats_and_responses_become_sessions_of_messages(tmp_path: Path) -> None:
-    call = {"type": "function_call", "call_id": "1", "name": "ls", "arguments": "{}"}
-    output = {"type": "function_call_output", "call_id": "1", "output": "a.py"}
-    asks = {"input": [{"role": "developer", "content": "be good"}, USER], "tools": [TOOL]}
-    folder = traces(
-        tmp_path,
-        chat=[
-            {"messages": [{"role": "system", "content": "title"}, USER]},
-            {"messages": [{"role": "system", "content": "agent"}, USER]},
-            {"messages": [{"role": "system", "content": "agent"}, USER, USER]},
-        ],
-        responses=[asks, {**asks, "input": [*asks["input"], call, output]}],
-    )
-    chat = recorded(folder, ["chat"])
-    assert [(one.session, one.turn) for one in chat] == [(0, 0), (1, 0), (1, 1)]
-    assert chat[2].messages[2] == {"role": "user", "content": "hi"}
-    first, second = recorded(folder, ["responses"])
-    assert (first.turn, second.turn) == (0, 1)
-    assert first.messages[0] == {"role": "system", "content": "be good"}
-    assert first.tools[0]["function"]["name"] == "ls"
-    assert second.messages[2]["tool_calls"][0]["function"]["name"] == "ls"
-    assert second.messages[3] == {"role": "tool", "tool_call_id": "1", "content": "a.py"}
-    assert last_turns([*chat, first, second]) == [2, 4]
-
-
-def test_traces_that_are_not(tmp_path: Path) -> None:
-    with pytest.raises(RequestError, match=r"pi\.jsonl: No such file"):
-        recorded(tmp_path, ["pi"])
-    (tmp_path / "pi.jsonl").write_text("{}\n")
-    with pytest.raises(RequestError, match="no recorded requests"):
-        recorded(tmp_path, ["pi"])
-
-
-def request(turn: int, agent: str = "opencode") -> Recorded:
-    return Recorded(agent=agent, session=0, turn=turn, messages=(), tools=())
-
-
-def asked(prompt: int, cached: int, seconds: float, token: int = 1) -> Asked:
-    return Asked(prompt=prompt, cached=cached, seconds=seconds, tokens=(token,))
-
-
-def test_figures() -> None:
-    requests = [request(0), request(1), request(2)]
-    warm = [asked(100, 0, 1.0), asked(200, 190, 0.1), asked(300, 290, 0.2)]
-    cold = [asked(100, 0, 1.0), asked(200, 0, 2.0), asked(300, 0, 2.0, token=2)]
-    rows = turns(requests, warm, cold, {2: asked(300, 290, 0.4, token=2)})
-    assert turn_figures(rows) == {
-        "replayed": 3,
-        "replay_differences": 1,
-        "opencode_recomputed_share": 0.04,
-        "opencode_ttft_turn2_over_cold": 0.075,
-        "restart_ttft_over_cold": 0.2,
-    }
-    assert elsewhere_figures("peer", requests, warm) == {
-        "peer_recomputed_share": 0.04,
-        "peer_ttft_turn2_over_cold": 0.0583,
-    }
-
-
-async def test_requests_are_asked_in_order_and_branchings_compared() -> None:
-    client = EngineClient(FakeEngine("four", context=2000, facts={"cached_tokens": 3}))
+async def test_replies_of_branchings_are_compared() -> None:
+    client = EngineClient(FakeEngine("four", context=2000))
     other = EngineClient(FakeEngine(lambda request: "four" if request.seed != 3 else "xxxx"))
     for one in (client, other):
         one.start()
         await one.ready()
-    long = Recorded(
-        agent="pi", session=0, turn=0, messages=({"role": "user", "content": "x" * 3000},), tools=()
-    )
-    short = Recorded(
-        agent="pi", session=0, turn=0, messages=({"role": "user", "content": "x"},), tools=()
-    )
-    requests = await fitting(client, [long, short])
-    assert requests == [short]
-    (answer,) = await replay(client, requests, lambda: None)
-    assert answer.cached == 3
-    assert bytes(answer.tokens[:4]) == b"four"
-    assert await branchings(client, other, 8, lambda: None) == 1
+    assert (await branchings(client, other, 8, lambda: None)).differences == 1
     for one in (client, other):
         await one.stop()
 
 
+def test_quick_is_a_tenth_of_it() -> None:
+    quick = CacheSettings(branchings=20).quick()
+    assert (quick.branchings, quick.crashes, quick.agents, quick.peers) == (
+        20,
+        10,
+        ("opencode",),
+        False,
+    )
+    assert CacheSettings(agents=("pi",)).quick().agents == ("pi",)
+
+
 async def test_a_line_is_typed_key_by_key(builtin_engine: EngineClient) -> None:
     """Each key computes what was typed and a few tokens; another file costs from there on."""
-    worst, edited = await keystrokes(builtin_engine, 4)
-    assert worst <= 8
-    assert edited <= 64
+    typed = await keystrokes(builtin_engine, 4)
+    assert typed.first > 500
+    assert typed.extra <= 8
+    assert typed.edited <= 64
 
 
 @pytest.mark.slow
-async def test_500_branchings_of_the_built_in_pair(tmp_path: Path) -> None:
+async def test_a_whole_line_beside_six_files() -> None:
+    client = engine_client(EngineOptions(audit=False, context=32768), CacheOptions())
+    client.start()
+    await client.ready()
+    typed = await keystrokes(client, 60)
+    assert typed.first > 4000
+    assert typed.extra <= 8
+    assert typed.edited <= 8
+    await client.stop()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["built-in", "windowed"])
+async def test_500_branchings(tmp_path: Path, kind: str) -> None:
+    """Live, under budgets that are too small; then writers of what they left are killed."""
     options = EngineOptions(audit=False)
-    small = CacheOptions(memory=24 << 20, dir=str(tmp_path), disk=64 << 20)
-    cached = engine_client(options, small)
     plain = engine_client(options, CacheOptions(memory=0))
-    for one in (cached, plain):
-        one.start()
-        await one.ready()
-    assert await branchings(cached, plain, 500, lambda: None) == 0
-    status = cached.status().cache
-    assert status.evictions
-    assert status.hits
+    plain.start()
+    await plain.ready()
+    if kind == "windowed":
+        model = plain.status().model
+        assert model is not None
+        folder = random_windowed_target(model.path, tmp_path / "model")
+        await plain.stop()
+        options = EngineOptions(audit=False, model=str(folder))
+        plain = engine_client(options, CacheOptions(memory=0))
+        plain.start()
+        await plain.ready()
+    small = CacheOptions(memory=16 << 20, dir=str(tmp_path / "cache"), disk=64 << 20)
+    cached = engine_client(options, small)
+    cached.start()
+    await cached.ready()
+    made = await branchings(cached, plain, 500, lambda: None)
+    assert made.differences == 0
+    assert made.cancelled > 50
+    assert made.found > 10_000
+    assert cached.status().cache.evictions
     for one in (cached, plain):
         await one.stop()
+    trials = list(crash_trials(tmp_path / "cache", tmp_path / "crashed", 10))
+    assert len(trials) == 10
+    assert all(one.killed and one.healed and not one.wrong for one in trials)
+    assert sum(one.records for one in trials) > 10

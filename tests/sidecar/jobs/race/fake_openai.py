@@ -48,7 +48,10 @@ class Handler(BaseHTTPRequestHandler):
         self._event({"choices": [{"index": 0, "delta": {"role": "assistant"}}]})
         # What a speculative server says that is not exact.
         pieces = PIECES[::-1] if self.mode == "inexact" and not asked.get("plain") else PIECES
-        for piece in pieces if self.mode != "mute" else []:
+        if self.mode == "calls":
+            call = {"index": 0, "function": {"name": "ls", "arguments": "{}"}}
+            self._event({"choices": [{"index": 0, "delta": {"tool_calls": [call]}}]})
+        for piece in pieces if self.mode not in ("mute", "calls") else []:
             self._event({"choices": [{"index": 0, "delta": {"content": piece}}]})
         if self.mode != "counts nothing":
             usage = {

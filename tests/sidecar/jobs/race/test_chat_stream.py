@@ -50,6 +50,17 @@ def test_what_goes_wrong_is_said(mode: str, why: str) -> None:
         ask(server)
 
 
+def test_a_reply_may_be_a_call_where_that_is_said() -> None:
+    with fake_server("calls") as server:
+        with pytest.raises(EngineError, match="the reply has no text"):
+            ask(server)
+        streamed = stream_chat(
+            server.port, HELLO, model="m", max_tokens=8, seconds=20, wordless=True
+        )
+    assert streamed.text == ""
+    assert 0 < streamed.first <= streamed.whole
+
+
 def test_a_server_that_only_sends_comments_hangs() -> None:
     with fake_server("hangs") as server:
         with pytest.raises(EngineError, match="no whole reply within 1 seconds"):
