@@ -80,6 +80,7 @@ class Order:
         prices = [price for _, _, price in self.lines]
 ''',
 }
+SECONDS = 120
 SYSTEM = {"role": "system", "content": "You are a coding agent. You write Python."}
 ASKED = (
     "Write a function that adds two numbers.",
@@ -109,7 +110,7 @@ class Scene:
         self.url = url
         self.daemon = daemon
         self._socket = socket
-        self._http = httpx2.Client(base_url=url, timeout=120)
+        self._http = httpx2.Client(base_url=url, timeout=SECONDS)
 
     def chat(self, text: str, max_tokens: int = 160, **fields: Any) -> dict[str, Any]:
         messages = [SYSTEM, {"role": "user", "content": text}]
@@ -136,6 +137,10 @@ class Scene:
         folder.mkdir()
         for name, text in PROJECT.items():
             (folder / name).write_text(text)
+        async with asyncio.timeout(SECONDS):
+            await self._type(folder)
+
+    async def _type(self, folder: Path) -> None:
         rpc = await RpcClient.connect(self._socket)
         folders = [{"uri": folder.as_uri(), "name": "shop"}]
         await rpc.initialize(workspaceFolders=folders)

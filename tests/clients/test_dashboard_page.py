@@ -80,7 +80,7 @@ def test_a_reply_is_watched(scene: Scene, page: Page) -> None:
     assert page.locator("#cache-map g rect").count() > 10
     files = page.locator("#cache-files tbody th").all_inner_texts()
     assert {"orders.py", "stock.py", "prices.py"} <= set(files)
-    assert "inline completion" in page.inner_text("#past")
+    assert "suggestion" in page.inner_text("#past")
     assert "asked not to draft" in page.locator("#past").text_content()
     page.get_by_text("Show all").click()
     assert "asked not to draft" in page.inner_text("#past")

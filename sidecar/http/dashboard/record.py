@@ -30,7 +30,7 @@ REPLAY = "replay"
 _KINDS = {
     "chatcmpl": "chat",
     "cmpl": "completion",
-    "complete": "inline completion",
+    "complete": "suggestion",
     "msg": "message",
     "resp": "response",
     "req": "generate",

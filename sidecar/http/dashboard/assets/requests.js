@@ -212,7 +212,7 @@ function verdict({ target_only: plain, drafted, slower }) {
         .filter(([, one]) => !one.same)
         .map(([name, one]) => `${name} it parts from the reply at token ${count(one.parts_at)}`)
         .join("; ")}.`;
-  const compared = slower === null ? "" : ` Without drafts decoding took ${decimal(slower, 2)} times as long.`;
+  const compared = slower === null ? "" : ` ${comparison(drafted, slower)}`;
   const longest = Math.max(plain.seconds, drafted.seconds, 1e-9);
   const strips = [["without drafts", plain], ["with drafts", drafted]].map(([name, one]) =>
     element(
@@ -230,6 +230,12 @@ function verdict({ target_only: plain, drafted, slower }) {
     table("Both decodings, round by round", [["Decoding"], ["Rounds", "bar"], ["Time", "n"], ["Count", "n wide"]], strips),
     legend(used.map((drafter) => [drafterColour(drafter), drafterName(drafter)])),
   ];
+}
+
+function comparison(drafted, slower) {
+  if (drafted.timeline.every((span) => span.drafter === "")) return "Nothing was drafted this time, so both did the same.";
+  const times = slower >= 1 ? "times as long" : "of the time: here drafting lost";
+  return `Without drafts decoding took ${decimal(slower, 2)} ${times}.`;
 }
 
 /** Across: time. Up: rows of a round's forward. */
