@@ -21,6 +21,8 @@ from sidecar.cli.bench_edit import (
     EditSettings,
     best_options,
 )
+from sidecar.cli.bench_fim import FimSettings, fim
+from sidecar.cli.bench_latency import LATENCY_MINUTES, latency
 from sidecar.cli.bench_parity import parity
 from sidecar.cli.bench_peers import peers as race
 from sidecar.cli.bench_peers import peers_settings
@@ -29,11 +31,13 @@ from sidecar.cli.bench_surplus import SCHEMAS, SurplusSettings, surplus
 from sidecar.cli.peer_benchmark import PEERS_MINUTES, PEERS_TOKENS
 from sidecar.cli.report import check_writable
 from sidecar.config import load_config
+from sidecar.jobs.fim_benchmark import HOLES
 from sidecar.jobs.race.roster import PEERS
 from sidecar.jobs.race.tasks import REGIMES
 from sidecar.jobs.recorded_agents import AGENTS
 
 REPEAT = 3
+EDIT_FILES = 40
 TOKENS = 128
 
 
@@ -46,7 +50,10 @@ class What(enum.StrEnum):
     edit: edits of held-out functions: target-only, each drafter, the portfolio, mlx_lm; and
     llama.cpp on a model that it can run.
     cache: recorded agents' requests with the cache, without it, after a restart and elsewhere; a
-    line typed key by key; random branchings and killed writers, compared with no cache."""
+    line typed key by key; random branchings and killed writers, compared with no cache.
+    latency: what a key costs in the doors, with a fake engine, against a bare echo.
+    fim: holes of several lines in held-out code, filled in the middle, from the prefix alone, and
+    by llama.cpp on SmolLM2."""
 
     DECODE = "decode"
     PARITY = "parity"
@@ -54,6 +61,8 @@ class What(enum.StrEnum):
     PEERS = "peers"
     EDIT = "edit"
     CACHE = "cache"
+    LATENCY = "latency"
+    FIM = "fim"
 
 
 Draft = Annotated[
@@ -110,10 +119,14 @@ Task = Annotated[
 Minutes = Annotated[
     float | None,
     typer.Option(
-        min=0.5,
-        help=f"Of peers and edit: the time for measuring, without installing. Default: "
-        f"{PEERS_MINUTES:g}, {EDIT_MINUTES:g}.",
+        min=0.05,
+        help=f"Of peers, edit and latency: the time for measuring, without installing. Default: "
+        f"{PEERS_MINUTES:g}, {EDIT_MINUTES:g}, {LATENCY_MINUTES:g}.",
     ),
+]
+Tasks = Annotated[
+    int | None,
+    typer.Option(min=1, help=f"Of edit: files, {EDIT_FILES}. Of fim: holes, {HOLES}."),
 ]
 Install = Annotated[
     bool, typer.Option("--install", help="Of peers: install the others, measure nothing.")
@@ -150,7 +163,7 @@ def command(
     peer: Peer = None,
     task: Task = None,
     minutes: Minutes = None,
-    tasks: Annotated[int, typer.Option(min=1, help="Of edit: files.")] = 40,
+    tasks: Tasks = None,
     install: Install = False,
     report: Report = None,
     traces: Annotated[
@@ -195,6 +208,9 @@ def command(
         )
         race(racing, json=json, report=report, only_install=install)
         return
+    if what is What.LATENCY:
+        asyncio.run(latency(minutes or LATENCY_MINUTES, json))
+        return
     if what is What.PARITY:
         parity(rounds, json)
         return
@@ -231,9 +247,12 @@ def command(
         )
         asyncio.run(surplus(chosen, settings))
         return
+    if what is What.FIM:
+        asyncio.run(fim(chosen, FimSettings(holes=tasks or HOLES, peers=peers, json=json)))
+        return
     if what is What.EDIT:
         editing = EditSettings(
-            tasks=tasks,
+            tasks=tasks or EDIT_FILES,
             repeat=repeat or EDIT_REPEAT,
             max_tokens=max_tokens or EDIT_TOKENS,
             minutes=minutes or EDIT_MINUTES,

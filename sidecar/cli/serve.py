@@ -161,7 +161,7 @@ def _serve(settings: Config, *, as_json: bool) -> int:
             task.cancel()
         return code, daemon.engine_left_running
 
-    with asyncio.Runner(loop_factory=_loop_factory()) as runner:
+    with asyncio.Runner(loop_factory=loop_factory()) as runner:
         code, engine_left_running = runner.run(run())
         if engine_left_running:
             # Closing the loop would wait for that thread.
@@ -247,7 +247,8 @@ def _log_to_stderr(level: str) -> None:
     logging.getLogger("pygls").setLevel(logging.CRITICAL)
 
 
-def _loop_factory() -> Any:
+def loop_factory() -> Any:
+    """Of the event loop that the daemon runs on."""
     try:
         import uvloop
     except ImportError:

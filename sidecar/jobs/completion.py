@@ -93,6 +93,13 @@ async def complete(
         priority=request.priority,
         session=request.session,
     )
+    return await fill(engine, generate, gap, account=account)
+
+
+async def fill(
+    engine: EngineClient, generate: GenerateRequest, gap: Gap, *, account: bool = True
+) -> Completion:
+    """The reply to `generate`, as far as it belongs into `gap`. See `complete`."""
     text, settled = "", Settled("", False)
     async with engine.generate(generate) as reply:
         async for event in reply:
