@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from engine.messages import ContextFile
 from engine.prefix_cache.messages import Segment
+from engine.text.instructions import shown_file
 
 if TYPE_CHECKING:
     from engine.text.vocabulary import Vocabulary
@@ -68,7 +69,7 @@ class ContextLayout:
         if not self._markers:
             ids, ends = self._fitting(
                 [],
-                [self._encode(f"{one.comment} {one.path}\n{one.text}\n") for one in files],
+                [self._encode(shown_file(one.path, one.text, one.comment)) for one in files],
                 limit,
             )
             return Context(inside=tuple(ids), ends=_ends(files, ends))

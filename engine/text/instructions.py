@@ -19,6 +19,8 @@ lines of the code
 =======
 lines in their place
 >>>>>>> REPLACE"""
+# What an edit may look at besides: a message before the one that asks.
+OTHER_FILES = "Other files of the project, for reference:\n\n"
 RENAME = "Rename `{old}` to `{new}` in this code:"
 FENCED = re.compile(r"```[^\n`]*\n(.*?)\n?```", re.DOTALL)
 
@@ -35,6 +37,12 @@ def change_by_blocks(instruction: str, code: str, language: str, fence: str = "`
     return BLOCKS.format(
         instruction=instruction, code=code.rstrip("\n"), language=language, fence=fence
     )
+
+
+def shown_file(path: str, text: str, comment: str = "#") -> str:
+    r"""A file that is shown for reference, below a comment that names it. text: lines that end with
+    ``\n``."""
+    return f"{comment} {path}\n{text}\n"
 
 
 def reply(code: str, language: str = "python") -> str:

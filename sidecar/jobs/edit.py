@@ -31,7 +31,9 @@ from sidecar.edits.text_file import with_newlines
 from sidecar.edits.validation import check_region
 from sidecar.edits.writable_root import Refused
 from sidecar.jobs.chat import reasoning_variables
+from sidecar.jobs.edit_context import beside, prompt_behind
 from sidecar.workspace.positions import split_lines
+from sidecar.workspace.view import NOTHING, Shown
 
 Form = Literal["rewrite", "blocks"]
 # Of a prompt beside its code and instruction, and of an answer beside the code.
@@ -42,7 +44,8 @@ _FEWEST_ANSWER_TOKENS = 32
 class EditRequest(Struct, frozen=True, kw_only=True):
     """text: the whole document, with its own line ends. first, last: lines from 0, `last` is the
     one behind; None is the end. language: as a fence names it. most_changed: see
-    `check_region`. shared: where the prompts of several edits part, see `shared_prefix`."""
+    `check_region`. shared: where the prompts of several edits part, see `shared_prefix`. shown:
+    what goes along from other files, in at most `shown_tokens`."""
 
     text: str
     instruction: str
@@ -55,6 +58,8 @@ class EditRequest(Struct, frozen=True, kw_only=True):
     priority: Priority = Priority.INTERACTIVE
     session: str | None = None
     shared: int = 0
+    shown: Shown = NOTHING
+    shown_tokens: int = 0
 
 
 class Edit(Struct, frozen=True, kw_only=True):
@@ -121,9 +126,9 @@ async def edit(
     fence = fence_for(region.code)
     expected = await engine.encode(unchanged_answer(region.code, request.language, fence))
     form = _form(engine, config, region.code, len(expected))
-    prompt = await engine.chat(
-        [{"role": "user", "content": _asked(request, region.code, form, fence)}],
-        template=reasoning_variables("off"),
+    around = await beside(engine, request.shown, _room(engine, request, len(expected)))
+    prompt, segments = await prompt_behind(
+        engine, around, _asked(request, region.code, form, fence), reasoning_variables("off")
     )
     limit = _limit(engine, len(prompt.tokens))
     shared = (request.shared,) if 0 < request.shared < len(prompt.tokens) else ()
@@ -134,6 +139,7 @@ async def edit(
         stop_token_ids=prompt.stop_token_ids,
         must_start_with=prompt.must_start_with,
         boundaries=(*shared, *(end for end in prompt.boundaries if end not in shared)),
+        segments=segments,
         draft=request.draft,
         drafters=request.drafters,
         priority=request.priority,
@@ -191,6 +197,14 @@ def _form(engine: EngineClient, config: EditConfig, code: str, tokens: int) -> F
     if has_markers(code):
         raise Refused("is too long for the model and has lines like those of a merge conflict")
     return "blocks"
+
+
+def _room(engine: EngineClient, request: EditRequest, expected: int) -> int:
+    """Tokens for other files: what code, instruction and answer leave, and half of that at most.
+    expected: see `_form`'s tokens."""
+    model = engine.status().model
+    left = model.context - 3 * expected - 4 * _AROUND_CODE if model is not None else 0
+    return min(request.shown_tokens, max(left, 0) // 2)
 
 
 def _asked(request: EditRequest, code: str, form: Form, fence: str) -> str:

@@ -21,6 +21,7 @@ from sidecar.lsp.session import OpenRequest, Session
 from sidecar.workspace.documents import Document
 from sidecar.workspace.ignore import is_secret
 from sidecar.workspace.positions import Encoding, Range, units_of, without_end
+from sidecar.workspace.view import NOTHING
 
 UNCHANGED = "the model left the code as it is"
 
@@ -119,6 +120,8 @@ async def edited(
             last=last,
             language=code.language,
             draft=draft,
+            shown=session.view.shown(document.uri) if document.uri else NOTHING,
+            shown_tokens=services.config.workspace.context_tokens,
         ),
         written,
     )

@@ -170,6 +170,27 @@ async def test_scripts_get_the_same_context(serve, project):
     assert door.backend.seen[-1].prompt == before.prompt
 
 
+async def test_an_edit_sees_the_same_files(serve, project):
+    door = await serve("x", config=ON)
+    client, uri = await opened(door, project)
+    await settled(door, client, uri, CONTEXT)
+    place = {"start": {"line": 3, "character": 0}, "end": {"line": 5, "character": 0}}
+    # The fake's answer is no edit.
+    with pytest.raises(RpcFailure):
+        await client.request("pillion/edit", {"uri": uri, "range": place, "instruction": "shout"})
+    request = door.backend.seen[-1]
+    shown = [
+        bytes(token for token in request.prompt[: one.end] if token < 256).decode()
+        for one in request.segments
+    ]
+    assert [one.path for one in request.segments] == ["zoo.py", "near.py"]
+    assert shown[0].startswith("system: Other files of the project, for reference:\n\n# zoo.py\n")
+    assert shown[0].endswith("def roar(self): ...\n\n")
+    assert shown[1].endswith("# near.py\ndef near(): ...\n\n")
+    asked = bytes(token for token in request.prompt if token < 256).decode()
+    assert asked.startswith(shown[1] + "user: shout")
+
+
 async def test_without_folders_nothing_is_read(serve, project):
     door = await serve("x", config=ON)
     client = await door.client()
