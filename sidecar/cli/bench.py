@@ -139,6 +139,17 @@ Record = Annotated[
     Path | None, typer.Option(help="Write acceptance traces of replies to this file.")
 ]
 
+Simulated = Annotated[
+    bool, typer.Option("--simulated", help="Only what needs no model: the replay lab.")
+]
+Traces = Annotated[
+    Path | None,
+    typer.Option(help="Of cache: folder with recorded requests of agents, <agent>.jsonl."),
+]
+Agent = Annotated[list[str] | None, typer.Option(help="Of cache: only this agent's requests.")]
+Branchings = Annotated[int, typer.Option(min=0, help="Of cache: random branchings.")]
+Quick = Annotated[bool, typer.Option("--quick", help="Of cache: a tenth of it, and nobody else.")]
+
 
 def command(
     what: Annotated[What, typer.Argument(help="What to measure.", show_choices=True)],
@@ -154,9 +165,7 @@ def command(
     peers: Peers = True,
     acceptance: Counted = True,
     rounds: Annotated[int, typer.Option(min=1, help="Rounds of a parity case.")] = 200,
-    simulated: Annotated[
-        bool, typer.Option("--simulated", help="Only what needs no model: the replay lab.")
-    ] = False,
+    simulated: Simulated = False,
     schemas: Schemas = SCHEMAS,
     picture: Picture = None,
     record: Record = None,
@@ -166,19 +175,10 @@ def command(
     tasks: Tasks = None,
     install: Install = False,
     report: Report = None,
-    traces: Annotated[
-        Path | None,
-        typer.Option(help="Of cache: folder with recorded requests of agents, <agent>.jsonl."),
-    ] = None,
-    agent: Annotated[
-        list[str] | None, typer.Option(help="Of cache: only this agent's requests.")
-    ] = None,
-    branchings: Annotated[
-        int, typer.Option(min=0, help="Of cache: random branchings.")
-    ] = BRANCHINGS,
-    quick: Annotated[
-        bool, typer.Option("--quick", help="Of cache: a tenth of it, and nobody else.")
-    ] = False,
+    traces: Traces = None,
+    agent: Agent = None,
+    branchings: Branchings = BRANCHINGS,
+    quick: Quick = False,
     json: Annotated[Path | None, typer.Option(help="Write the figures to this file.")] = None,
 ) -> None:
     """decode: the same coding prompts greedily, target-only, with each drafter, and with other
