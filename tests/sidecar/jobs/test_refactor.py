@@ -2,6 +2,8 @@ import asyncio
 import re
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from scripted_edits import ACCEPTED, ANSWERS, asked_code, kind_of, make_project, scripted
 from waiting import until
 
@@ -204,6 +206,36 @@ def test_what_is_not_edited_is_in_the_plan(tmp_path):
         Skipped("binary.py", "is binary"),
         Skipped("large.py", "has 52428800 bytes; at most 1048576 are edited"),
     )
+
+
+NAMES = ["..", ".", "a.py", "b", "out", "up", "outside", "link.py", "*", "**", "!a.py", "/", "~"]
+
+
+@given(globs=st.lists(st.lists(st.sampled_from(NAMES), max_size=4).map("/".join), max_size=3))
+@settings(max_examples=20)
+def test_whatever_a_client_names_nothing_outside_changes(tmp_path_factory, globs):
+    """No glob leads out of the project, and what a plan does is done to plain files in it alone."""
+    base = tmp_path_factory.mktemp("property")
+    code = "def old(): pass\n"
+    root = make(base / "w", {"a.py": code, "b/a.py": code})
+    make(base, {"outside/a.py": code, "a.py": code})
+    (root / "out").symlink_to("../outside")
+    (root / "b" / "up").symlink_to(base)
+    (root / "link.py").symlink_to("../a.py")
+    before = fingerprint(base)
+    request = RefactorRequest(symbol="old", rename="fresh", globs=tuple(globs))
+    try:
+        made = plan(root, request, CONFIG)
+    except RequestError:
+        return
+    found = asyncio.run(Refactor(made, None, CONFIG).run())
+    with WritableRoot(root) as workspace:
+        Journal(base.parent / f"{base.name}-state", workspace).apply("x", changes_of(made, found))
+    after = fingerprint(base)
+    changed = {path for path in before if before[path] != after[path]}
+    assert before.keys() == after.keys()
+    assert changed <= {"w/a.py", "w/b/a.py"}
+    assert changed == {f"w/{task.path}" for task in made.tasks}
 
 
 def test_an_example_diff_says_where(tmp_path):
