@@ -181,23 +181,17 @@ def command(
     quick: Quick = False,
     json: Annotated[Path | None, typer.Option(help="Write the figures to this file.")] = None,
 ) -> None:
-    """decode: the same coding prompts greedily, target-only, with each drafter, and with other
-    implementations on the same weights; tok/s without prefill, tokens a round, and whether the
-    tokens are the same. Then accepted drafts, by counting, on held-out code from PyPI. Every
-    drafter and peer has the model in memory once more.
+    """decode: prompts greedily, target-only, with each drafter, and by others on the same weights;
+    then accepted drafts on held-out code. Every system has the model in memory once more.
 
-    parity: drafts with the same random checkpoints as the official dflash package, token by token.
+    surplus: the controller replayed on several machines; then replies drafted never, always, and by
+    surplus, and replies to 200 JSON schemas.
 
-    surplus: acceptance traces and cost curves of several machines replayed through the controller;
-    then replies target-only, always drafted and by surplus, and replies to 200 JSON schemas.
+    peers: SmolLM2 and the built-in pair by Pillion and by others, installed from PyPI, each into an
+    environment of its own. What cannot be measured is a row that says why.
 
-    peers: SmolLM2 and the built-in pair by Pillion (in the process, and through its doors), mlx_lm,
-    z-lab's dflash, llama.cpp, mlx-dspark and vllm-mlx, each installed from PyPI into an environment
-    of its own. What cannot be measured is a row that says why.
-
-    edit: one edit with a known right answer in each of 40 held-out files (rename, add a parameter,
-    wrap calls, change quotes), on the built-in pair; four of them on SmolLM2 with llama.cpp, which
-    drafts by its own n-gram lookup. --no-peers leaves others out.
+    edit: edits with a known right answer in held-out files, on the built-in pair; some on SmolLM2
+    with llama.cpp. --no-peers leaves others out.
     """
     for path in (json, picture, record, report):
         check_writable(path)
