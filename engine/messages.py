@@ -449,13 +449,19 @@ class ContextFile(Struct, frozen=True, kw_only=True):
 
     path: as the workspace names it. text: lines that end with ``\n``. content: hash of what the
     file holds, for its `Segment`. comment: what begins a comment there, for models that were not
-    trained on many files at once.
+    trained on many files at once. root: the workspace's folder, no part of a prompt.
     """
 
     path: str
     text: str
     content: bytes
     comment: str = "#"
+    root: str = ""
+
+    @property
+    def place(self) -> str:
+        """What the cache knows it by: two folders may have files of one name."""
+        return f"{self.root}/{self.path}" if self.root else self.path
 
 
 class RenderedPrompt(Struct, frozen=True, kw_only=True):

@@ -153,7 +153,7 @@ class ByteCodec:
             if len(ahead) + len(shown) > context_limit:
                 break
             ahead += shown
-            segments.append(Segment(path=file.path, content=file.content, end=len(ahead)))
+            segments.append(Segment(path=file.place, content=file.content, end=len(ahead)))
         return RenderedPrompt(
             tokens=(*ahead, FIM_PREFIX, *before, FIM_SUFFIX, *after, FIM_MIDDLE),
             segments=tuple(segments),

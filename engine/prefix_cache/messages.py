@@ -21,8 +21,8 @@ class Segment(Struct, frozen=True, kw_only=True):
     """A stretch of a prompt that is (part of) a file: from the segment before, or the beginning,
     up to prompt length `end`.
 
-    path: as the workspace names it. content: hash of what the file held; opaque here, but the same
-    for the same content.
+    path: what the workspace knows it by, another one for each file. content: hash of what the file
+    held; opaque here, but the same for the same content.
     """
 
     end: int

@@ -102,5 +102,5 @@ def _ends(
     files: Sequence[ContextFile], lengths: Sequence[int]
 ) -> tuple[tuple[str, bytes, int], ...]:
     return tuple(
-        (file.path, file.content, length) for file, length in zip(files, lengths, strict=False)
+        (file.place, file.content, length) for file, length in zip(files, lengths, strict=False)
     )

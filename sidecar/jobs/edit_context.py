@@ -16,7 +16,7 @@ log = logging.getLogger(__name__)
 
 
 class Beside(Struct, frozen=True):
-    """messages: one, or none where nothing fits. pieces: of each file the path, the content's hash
+    """messages: one, or none where nothing fits. pieces: of each file its place, the content's hash
     and how many tokens it has."""
 
     messages: tuple[dict[str, str], ...] = ()
@@ -49,7 +49,7 @@ async def beside(engine: EngineClient, shown: Shown, room: int) -> Beside:
             break
         room -= tokens
         texts.append(text)
-        pieces.append((file.path, file.content, tokens))
+        pieces.append((file.place, file.content, tokens))
     if not texts:
         return NOTHING_BESIDE
     content = instructions.OTHER_FILES + "".join(texts)

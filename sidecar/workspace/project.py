@@ -41,6 +41,10 @@ class Project:
     def name(self) -> str:
         return self.root.path.name
 
+    def place(self, path: str) -> str:
+        """What the cache knows a file by, see `ContextFile.place`."""
+        return f"{self.root.path}/{path}"
+
     @property
     def listing(self) -> Listing:
         return self.watcher.listing

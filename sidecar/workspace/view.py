@@ -12,6 +12,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import msgspec
+
 from engine import ContextFile, FileContent
 from sidecar.config import WorkspaceConfig
 from sidecar.workspace.context import Edited, choose
@@ -196,6 +198,8 @@ class View:
                 self._edited(project),
                 self._config.context_tokens,
             )
+            root = str(project.root.path)
+            files = tuple(msgspec.structs.replace(file, root=root) for file in files)
             self._shown[uri] = Shown(project.name, files)
         if uri not in self._paused:
             self._settled(uri, None)
@@ -209,7 +213,8 @@ class View:
         """Settle the other documents, which may show the one that was edited."""
         project, path = place
         if (document := self._documents.get(uri)) is not None:
-            self._tell([FileContent(path=path, content=content_of(document.text))])
+            now = FileContent(path=project.place(path), content=content_of(document.text))
+            self._tell([now])
         for other in self._recent:
             if other != uri and (there := self._place(other)) and there[0] is project:
                 self._settle(other, 0)

@@ -104,4 +104,7 @@ class Workspace:
 
 def _contents(project: Project, paths: Sequence[str]) -> list[FileContent]:
     found = ((path, project.source(path)) for path in paths)
-    return [FileContent(path=path, content=one.content if one else b"") for path, one in found]
+    return [
+        FileContent(path=project.place(path), content=one.content if one else b"")
+        for path, one in found
+    ]

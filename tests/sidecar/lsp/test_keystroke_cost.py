@@ -125,7 +125,7 @@ async def test_a_key_costs_what_was_typed(builtin_backend, project, lines, token
         (project / "part_3.py").write_text(definitions(3, "bytes"))
         total, cached, request = await settled(changed=True)
         paths = [one.path for one in request.segments]
-        before = request.segments[paths.index("part_3.py") - 1].end
+        before = request.segments[paths.index(str(project / "part_3.py")) - 1].end
         assert before <= cached < request.segments[-1].end
         # And when it is put back, so is the whole prompt.
         (project / "part_3.py").write_text(definitions(3))

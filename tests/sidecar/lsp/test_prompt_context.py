@@ -2,6 +2,7 @@
 ones."""
 
 import asyncio
+import shutil
 
 import pytest
 from rpc_client import RpcFailure
@@ -46,6 +47,10 @@ async def opened(door, project, path="main.py", text=None):
     return client, uri
 
 
+def places(project, *paths):
+    return [str(project / path) for path in paths]
+
+
 def ahead(request):
     """What stands in front of the edited file."""
     tokens = list(request.prompt)
@@ -74,7 +79,7 @@ async def test_context_and_segments(serve, project):
     door = await serve("roar()", config=ON)
     client, uri = await opened(door, project)
     request = await settled(door, client, uri, CONTEXT)
-    assert [one.path for one in request.segments] == ["zoo.py", "near.py"]
+    assert [one.path for one in request.segments] == places(project, "zoo.py", "near.py")
     assert [one.end for one in request.segments] == [CONTEXT.index("near"), len(CONTEXT)]
 
 
@@ -183,7 +188,7 @@ async def test_an_edit_sees_the_same_files(serve, project):
         bytes(token for token in request.prompt[: one.end] if token < 256).decode()
         for one in request.segments
     ]
-    assert [one.path for one in request.segments] == ["zoo.py", "near.py"]
+    assert [one.path for one in request.segments] == places(project, "zoo.py", "near.py")
     assert shown[0].startswith("system: Other files of the project, for reference:\n\n# zoo.py\n")
     assert shown[0].endswith("def roar(self): ...\n\n")
     assert shown[1].endswith("# near.py\ndef near(): ...\n\n")
@@ -223,6 +228,26 @@ async def test_folders_come_and_go(serve, project):
     await settled(door, client, uri, CONTEXT)
 
 
+async def test_files_of_one_name_in_two_folders_are_two(serve, project, tmp_path):
+    """What the cache hears of one says nothing of the other."""
+    other = tmp_path / "other"
+    shutil.copytree(project, other)
+    door = await serve("x", config=ON)
+    client = await door.client(handshake=False)
+    folders = [{"uri": one.as_uri(), "name": one.name} for one in (project, other)]
+    await client.initialize(workspaceFolders=folders)
+    await until(lambda: [one.mode for one in door.services.workspace.status()] == ["watch"] * 2)
+    shown = []
+    for one in (project, other):
+        client.open((one / "main.py").as_uri(), MAIN)
+        request = await settled(door, client, (one / "main.py").as_uri(), CONTEXT)
+        shown.append([segment.path for segment in request.segments])
+    assert shown == [places(one, "zoo.py", "near.py") for one in (project, other)]
+    (other / "zoo.py").write_text("class Lion:\n    mane: int\n")
+    await until(lambda: door.backend.changed_files)
+    assert {one.path for one in door.backend.changed_files} == set(places(other, "zoo.py"))
+
+
 async def test_clients_of_one_folder_share_a_watcher(serve, project):
     door = await serve("x", config=ON)
     first, _ = await opened(door, project)
@@ -245,7 +270,7 @@ async def test_the_stable_part_is_computed_ahead_when_a_file_is_opened(serve, pr
     assert request.priority is Priority.IDLE
     assert ahead(request) == CONTEXT
     assert len(request.prompt) == len(CONTEXT) + 1
-    assert [one.path for one in request.segments] == ["zoo.py", "near.py"]
+    assert [one.path for one in request.segments] == places(project, "zoo.py", "near.py")
     await client.inline(uri, 4, 9)
     assert door.backend.seen[-1].prompt[: len(request.prompt)] == request.prompt
 
