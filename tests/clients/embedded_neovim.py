@@ -23,7 +23,7 @@ SECONDS = 12.0
 SETUP = """
 vim.api.nvim_set_hl(0, "PillionGhost", { fg = "#808890", italic = true })
 vim.o.shortmess = vim.o.shortmess .. "I"
-vim.o.swapfile = false
+vim.g.loaded_python3_provider = 0
 Asked = {}
 vim.api.nvim_create_autocmd("LspRequest", { callback = function(event)
   local request = event.data.request
@@ -140,7 +140,7 @@ class EmbeddedNeovim:
                 "--clean",
                 "-n",
                 "--cmd",
-                "lua if vim.env.NEOVIM_TEST_PLUGIN ~= '' then "
+                "lua if vim.env.NEOVIM_TEST_PLUGIN then "
                 "vim.opt.rtp:prepend(vim.env.NEOVIM_TEST_PLUGIN) end",
                 "--cmd",
                 "lua load(vim.env.NEOVIM_TEST_SETUP)()",
@@ -152,7 +152,7 @@ class EmbeddedNeovim:
                 **environment,
                 "VIMRUNTIME": str(INSTALL / "share/nvim/runtime"),
                 "NEOVIM_TEST_SETUP": SETUP + before,
-                "NEOVIM_TEST_PLUGIN": str(PLUGIN) if plugin else "",
+                **({"NEOVIM_TEST_PLUGIN": str(PLUGIN)} if plugin else {}),
             },
             cwd=folder,
         )
@@ -175,7 +175,8 @@ class EmbeddedNeovim:
         with self._arrived:
             come = self._arrived.wait_for(lambda: number in self._answers or self._ended, SECONDS)
             if number not in self._answers:
-                raise NeovimError(f"{method}: {'Neovim ended' if come else 'no answer'}")
+                shown = "\n".join(self.screen.text())
+                raise NeovimError(f"{method}: {'ended' if come else 'no answer'}\n{shown}")
             error, result = self._answers.pop(number)
         if error:
             raise NeovimError(error[1] if isinstance(error, list) else error)

@@ -34,24 +34,39 @@ for name, action in pairs({
   end, { expr = true, replace_keycodes = true, desc = "Pillion: " .. name })
 end
 
+---@param buffer integer
+local function attach(buffer)
+  vim.schedule(function()
+    if vim.api.nvim_buf_is_loaded(buffer) then
+      require("pillion").attach(buffer)
+    end
+  end)
+end
+
+local early = {} ---@type integer[]
 vim.api.nvim_create_autocmd({ "FileType", "BufFilePost" }, {
   group = vim.api.nvim_create_augroup("pillion.load", {}),
   callback = function(event)
-    local function attach()
-      if vim.api.nvim_buf_is_loaded(event.buf) then
-        require("pillion").attach(event.buf)
-      end
-    end
-    -- Files on the command line must not wait for us, and the start-up not for them.
     if vim.v.vim_did_enter == 1 then
-      vim.schedule(attach)
+      attach(event.buf)
     else
-      vim.api.nvim_create_autocmd("UIEnter", {
-        once = true,
-        callback = function()
-          vim.defer_fn(attach, 1)
-        end,
-      })
+      table.insert(early, event.buf)
     end
   end,
 })
+
+-- Files on the command line do not wait for us, nor the start for them.
+vim.api.nvim_create_autocmd("UIEnter", {
+  group = "pillion.load",
+  once = true,
+  callback = function()
+    vim.defer_fn(function()
+      vim.iter(early):each(attach)
+    end, 20)
+  end,
+})
+
+-- A plugin manager may come behind the files.
+if vim.v.vim_did_enter == 1 then
+  vim.iter(vim.api.nvim_list_bufs()):each(attach)
+end

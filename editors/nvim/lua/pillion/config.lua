@@ -114,7 +114,7 @@ function M.set(given)
   local asked = vim.tbl_deep_extend("force", vim.g.pillion or {}, given or {})
   local problems = M.problems(asked)
   if #problems > 0 then
-    vim.notify("pillion: " .. table.concat(problems, "; "), vim.log.levels.ERROR)
+    vim.notify("pillion: " .. table.concat(problems, "; "), vim.log.levels.WARN)
     for _, problem in ipairs(problems) do
       local name, key = problem:match("^([%w_]+)%.?([%w_]*)")
       if name == "keys" and key ~= "" then

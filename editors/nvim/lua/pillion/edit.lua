@@ -6,16 +6,6 @@ local server = require("pillion.server")
 
 local M = {}
 
---- A buffer's document as the server knows it.
----@param buffer integer
----@return {uri: string, version: integer?}
-function M.document(buffer)
-  return {
-    uri = vim.uri_from_bufnr(buffer),
-    version = vim.lsp.util.buf_versions and vim.lsp.util.buf_versions[buffer] or nil,
-  }
-end
-
 --- Whole lines as a range. Its end is in the last line, so that it is inside of any document.
 ---@param buffer integer
 ---@param first integer from 1
@@ -57,8 +47,8 @@ end
 ---@param instruction string
 local function ask(buffer, range, instruction)
   local tick = vim.api.nvim_buf_get_changedtick(buffer)
-  local params = M.document(buffer)
-  params.range, params.instruction = range, instruction
+  local uri = vim.uri_from_bufnr(buffer)
+  local params = { uri = uri, range = range, instruction = instruction }
   job.run("edit", "pillion/edit", params, buffer, function(result)
     local message = result.message ~= "" and result.message or "nothing to change"
     preview(buffer, tick, result.edit, "Pillion: " .. instruction, message)

@@ -1,6 +1,5 @@
 --- `:Pillion explain`: an answer that is shown while it is written.
 
-local edit = require("pillion.edit")
 local job = require("pillion.job")
 local window = require("pillion.window")
 
@@ -10,9 +9,8 @@ local M = {}
 ---@param range lsp.Range?
 ---@param question string
 function M.run(buffer, range, question)
-  local params = edit.document(buffer) ---@type table
-  params.range = range
-  params.question = question ~= "" and question or nil
+  local asked = question ~= "" and question or nil
+  local params = { uri = vim.uri_from_bufnr(buffer), range = range, question = asked }
   local text, view = "", nil ---@type string, pillion.Window?
 
   local function show()

@@ -18,8 +18,18 @@ local function start(edit)
   return edit.range.start.line, edit.range.start.character
 end
 
+--- The last line that an edit touches; one that ends where a line begins, and brings a line end or
+--- takes one, leaves that line alone.
+---@param edit lsp.TextEdit
+---@return integer
+local function last_line(edit)
+  local stop, text = edit.range["end"], edit.newText
+  local whole = text:sub(-1) == "\n" or (text == "" and stop.line > edit.range.start.line)
+  return (stop.character == 0 and whole) and stop.line - 1 or stop.line
+end
+
 ---@param edits lsp.TextEdit[]
----@return lsp.TextEdit[][] those that touch the same lines together
+---@return lsp.TextEdit[][] those that touch the same lines, or neighbours, together
 local function grouped(edits)
   local sorted = vim.list_extend({}, edits)
   table.sort(sorted, function(one, other)
@@ -27,13 +37,13 @@ local function grouped(edits)
     local other_line, other_character = start(other)
     return line < other_line or (line == other_line and character < other_character)
   end)
-  local groups, last = {}, -1
+  local groups, last = {}, -2
   for _, edit in ipairs(sorted) do
-    if edit.range.start.line > last then
+    if edit.range.start.line > last + 1 then
       table.insert(groups, {})
     end
     table.insert(groups[#groups], edit)
-    last = math.max(last, edit.range["end"].line)
+    last = math.max(last, last_line(edit))
   end
   return groups
 end

@@ -129,8 +129,10 @@ local function finish(changes)
     job.say(names .. " was changed meanwhile and left as it is", vim.log.levels.WARN)
   end
   local files = #changes - #stale
-  local where = files > 1 and (" in %d files; :wall writes them"):format(files) or ""
-  job.say(("%d hunk%s applied%s"):format(applied, applied == 1 and "" or "s", where))
+  if files > 0 then
+    local where = files > 1 and (" in %d files; :wall writes them"):format(files) or ""
+    job.say(("%d hunk%s applied%s"):format(applied, applied == 1 and "" or "s", where))
+  end
 end
 
 ---@param changes pillion.Change[]

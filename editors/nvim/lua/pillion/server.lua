@@ -25,6 +25,9 @@ local connection = "off"
 local trouble
 ---@type table<integer, true> buffers that are to be attached, also to the next connection
 local wanted = {}
+--- The changedtick at which the server got the whole of a buffer.
+---@type table<integer, integer>
+local opened = {}
 local failures, started_at = 0, 0
 local leaving = false
 ---@type table<string|integer, fun(value: table)>
@@ -227,6 +230,9 @@ local function client_config(root, cmd)
         require("pillion.explain").by_action(command.arguments[1])
       end,
     },
+    on_attach = function(_, buffer)
+      opened[buffer] = vim.api.nvim_buf_get_changedtick(buffer)
+    end,
     on_init = function(client)
       settle_with_core(client.id)
       for buffer in pairs(wanted) do
@@ -323,13 +329,40 @@ function M.restart()
   M.attach(vim.api.nvim_get_current_buf())
 end
 
+---@param buffer integer
+---@return string as it would be written
+local function whole_text(buffer)
+  local ends = ({ dos = "\r\n", mac = "\r" })[vim.bo[buffer].fileformat] or "\n"
+  local text = table.concat(vim.api.nvim_buf_get_lines(buffer, 0, -1, true), ends)
+  return vim.bo[buffer].eol and text .. ends or text
+end
+
+--- See that the server has the buffer's text. Neovim stops following a buffer that changes while no
+--- server is attached to it, and does not begin again (seen in 0.11); then all of it is sent.
+---@param client vim.lsp.Client
+---@param buffer integer
+local function sync(client, buffer)
+  local tick = vim.api.nvim_buf_get_changedtick(buffer)
+  if not opened[buffer] or tick == opened[buffer] or tick == vim.lsp.util.buf_versions[buffer] then
+    return
+  end
+  opened[buffer] = tick
+  call(client, "notify", "textDocument/didChange", {
+    textDocument = { uri = vim.uri_from_bufnr(buffer), version = tick },
+    contentChanges = { { text = whole_text(buffer) } },
+  })
+end
+
 ---@param client vim.lsp.Client
 ---@param method string
 ---@param params table
 ---@param handler fun(err: lsp.ResponseError?, result: any)
----@param buffer integer?
+---@param buffer integer? whose text it is about
 ---@return integer? id for `cancel`
 function M.request(client, method, params, handler, buffer)
+  if buffer then
+    sync(client, buffer)
+  end
   local sent, id = call(client, "request", method, params, handler, buffer)
   return sent and id or nil
 end
@@ -377,7 +410,7 @@ end
 vim.api.nvim_create_autocmd({ "BufWipeout", "BufDelete" }, {
   group = vim.api.nvim_create_augroup("pillion.server", {}),
   callback = function(event)
-    wanted[event.buf] = nil
+    wanted[event.buf], opened[event.buf] = nil, nil
   end,
 })
 vim.api.nvim_create_autocmd("VimLeavePre", {

@@ -5,6 +5,7 @@ local M = {}
 ---@class pillion.Window
 ---@field buffer integer
 ---@field window integer
+---@field frame string[] what stands in the border
 
 ---@param lines string[]
 ---@return integer
@@ -17,9 +18,11 @@ local function widest(lines)
 end
 
 ---@param lines string[]
+---@param frame string[]
 ---@return {width: integer, height: integer, row: integer, col: integer}
-local function place(lines)
-  local width = math.min(math.max(widest(lines) + 1, 40), math.max(vim.o.columns - 4, 10))
+local function place(lines, frame)
+  local needed = math.max(widest(lines) + 1, widest(frame))
+  local width = math.min(needed, math.max(vim.o.columns - 4, 10))
   local height = math.min(math.max(#lines, 1), math.max(vim.o.lines - vim.o.cmdheight - 4, 3))
   return {
     width = width,
@@ -44,7 +47,7 @@ end
 ---@param lines string[]
 function M.resize(shown, lines)
   if vim.api.nvim_win_is_valid(shown.window) then
-    local options = place(lines) ---@type table
+    local options = place(lines, shown.frame) ---@type table
     options.relative = "editor"
     vim.api.nvim_win_set_config(shown.window, options)
   end
@@ -57,12 +60,10 @@ function M.open(lines, options)
   local buffer = vim.api.nvim_create_buf(false, true)
   vim.bo[buffer].bufhidden = "wipe"
   M.fill(buffer, lines)
-  local layout = place(lines) ---@type table
+  local frame = { " " .. options.title .. " ", options.footer and " " .. options.footer .. " " }
+  local layout = place(lines, frame) ---@type table
   layout.relative, layout.style, layout.border = "editor", "minimal", "rounded"
-  layout.title = " " .. options.title .. " "
-  if options.footer then
-    layout.footer = " " .. options.footer .. " "
-  end
+  layout.title, layout.footer = frame[1], frame[2]
   local window = vim.api.nvim_open_win(buffer, true, layout)
   vim.bo[buffer].filetype = options.filetype
   vim.wo[window].wrap = false
@@ -78,7 +79,7 @@ function M.open(lines, options)
       end,
     })
   end
-  return { buffer = buffer, window = window }
+  return { buffer = buffer, window = window, frame = frame }
 end
 
 return M
