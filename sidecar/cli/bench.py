@@ -245,14 +245,8 @@ def command(
         asyncio.run(fim(chosen, FimSettings(holes=tasks or HOLES, peers=peers, json=json)))
         return
     if what is What.EDIT:
-        editing = EditSettings(
-            tasks=tasks or EDIT_FILES,
-            repeat=repeat or EDIT_REPEAT,
-            max_tokens=max_tokens or EDIT_TOKENS,
-            minutes=minutes or EDIT_MINUTES,
-            peers=peers,
-            json=json,
-        )
+        editing = _editing(tasks, repeat, max_tokens, minutes)
+        editing = msgspec.structs.replace(editing, peers=peers, json=json)
         asyncio.run(EditBenchmark(best_options(chosen), editing).run())
         return
     drafts = known_drafters(options.model) if asked == ["auto"] else tuple(asked)
@@ -267,3 +261,14 @@ def command(
         json=json,
     )
     asyncio.run(decode(options, decoding))
+
+
+def _editing(
+    tasks: int | None, repeat: int | None, max_tokens: int | None, minutes: float | None
+) -> EditSettings:
+    return EditSettings(
+        tasks=tasks or EDIT_FILES,
+        repeat=repeat or EDIT_REPEAT,
+        max_tokens=max_tokens or EDIT_TOKENS,
+        minutes=minutes or EDIT_MINUTES,
+    )
