@@ -56,7 +56,7 @@ async def _edit(
         made = await edited(session, code, params.instruction, params.draft, progress.report)
     if not made.hunks:
         return {"message": UNCHANGED}
-    await _apply(session, workspace_edit(code.document, made, session.encoding))
+    await _apply(session, request, workspace_edit(code.document, made, session.encoding))
     return {"message": ""}
 
 
@@ -66,12 +66,13 @@ async def _refactor(
     result = await pillion_refactor(session, params, request)
     edit: types.WorkspaceEdit | None = result.pop("edit", None)
     if edit is not None and edit.document_changes:
-        await _apply(session, edit)
+        await _apply(session, request, edit)
     return result
 
 
-async def _apply(session: Session, change: types.WorkspaceEdit) -> None:
+async def _apply(session: Session, request: OpenRequest, change: types.WorkspaceEdit) -> None:
     """Raises RpcError where the editor does not apply it: it no longer fits, say."""
+    request.beyond_recall()
     params = types.ApplyWorkspaceEditParams(edit=change, label="Pillion")
     answer = await session.ask(types.WORKSPACE_APPLY_EDIT, params)
     if not isinstance(answer, dict) or not answer.get("applied"):

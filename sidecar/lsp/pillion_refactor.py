@@ -95,6 +95,7 @@ async def refactored(
         files = [_still_fitting(session, root, one, texts) for one in files]
         result["files"] = [wire(one) for one in files]
         if params.apply:
+            request.beyond_recall()
             entry = await asyncio.to_thread(write, session, root, asked.what, made, files)
             result |= {
                 "id": entry.plan.id,

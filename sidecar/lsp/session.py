@@ -67,6 +67,7 @@ class OpenRequest:
         self.method = method
         self.task: asyncio.Task[object] | None = None
         self._session = session
+        self._recallable = True
 
     def result(self, value: object) -> None:
         """value: an lsprotocol object, or plain JSON types."""
@@ -75,8 +76,14 @@ class OpenRequest:
     def error(self, error: RpcError) -> None:
         self._session.answer(self, error_message(error, self.id))
 
+    def beyond_recall(self) -> None:
+        """Its result is being written: from here on it ends as that, also where it is cancelled."""
+        self._recallable = False
+
     def cancel(self) -> None:
         """The client does not want it any more."""
+        if not self._recallable and self.task is not None and not self.task.done():
+            return
         self.error(RpcError(REQUEST_CANCELLED, f"{self.method} was cancelled"))
         self._stop()
 

@@ -23,12 +23,14 @@ class Editor:
         self.client = client
         self.edits = []
         self.applied = applied
+        self.before = lambda: None
         self._receive = client._receive
         client._receive = self.receive
 
     def receive(self, message):
         if message.get("method") == "workspace/applyEdit":
             self.edits.append(message["params"]["edit"])
+            self.before()
             result = {"applied": self.applied, "failureReason": "no"}
             self.client.send({"jsonrpc": "2.0", "id": message["id"], "result": result})
         else:

@@ -26,6 +26,18 @@ async def test_a_command_has_the_editor_apply_the_edit(serve):
         await client.request("workspace/executeCommand", command)
 
 
+async def test_a_cancel_that_crosses_the_edit_comes_too_late(serve):
+    """The editor has the edit already: to say that it was cancelled would be wrong."""
+    client = await (await serve(answer)).client()
+    editor = Editor(client)
+    client.open(URI, CODE)
+    command = {"command": "pillion.edit", "arguments": [{"uri": URI, "instruction": "x"}]}
+    asked = client.request("workspace/executeCommand", command)
+    editor.before = lambda: client.cancel(asked)
+    assert await asked == {"message": ""}
+    assert len(editor.edits) == 1
+
+
 @pytest.mark.parametrize(
     "params",
     [

@@ -1,9 +1,14 @@
 """Refactors of a project that an editor asks for."""
 
+import threading
+
 import pytest
 from edited_code import CODE, Editor, answer
 from rpc_client import RpcFailure
 from waiting import until
+
+from sidecar.lsp import pillion_refactor
+from sidecar.lsp.pillion_refactor import write
 
 
 @pytest.fixture
@@ -91,6 +96,26 @@ async def test_a_refactor_is_cancelled_within_a_round(serve, project):
     await until(lambda: door.backend.endings)
     assert next(iter(door.backend.endings.values())).finish_reason == "cancelled"
     assert (project / "b.py").read_text() == "z = self\n"
+
+
+async def test_a_change_set_that_is_being_written_is_not_cancelled(serve, project, monkeypatch):
+    """An answer that says "cancelled" means that nothing was written."""
+    writing, cancelled = threading.Event(), threading.Event()
+
+    def slow(*args):
+        writing.set()
+        assert cancelled.wait(60)
+        return write(*args)
+
+    monkeypatch.setattr(pillion_refactor, "write", slow)
+    client = await folder_client(await serve(answer), project)
+    asked = client.request("pillion/refactor", {"instruction": "Call `self` this.", "apply": True})
+    await until(writing.is_set)
+    client.cancel(asked)
+    await client.request("pillion/status")
+    cancelled.set()
+    assert (await asked)["id"]
+    assert (project / "b.py").read_text() == "z = this\n"
 
 
 @pytest.mark.parametrize("root", ["relative", "/no/such/folder", "{}/..", "{}/a.py", "/"])
