@@ -22,6 +22,7 @@ export class Previews implements vscode.Disposable {
   private readonly open = new Map<string, Proposal>();
   private readonly subscriptions: vscode.Disposable[];
   private count = 0;
+  private work: Promise<unknown> = Promise.resolve();
 
   constructor() {
     this.subscriptions = [
@@ -63,33 +64,43 @@ export class Previews implements vscode.Disposable {
   }
 
   /** Take everything that the right side still proposes. */
-  async accept(): Promise<void> {
-    const shown = await this.shown();
-    if (shown === undefined) return;
-    await this.take(shown, differences(shown.left, shown.right));
+  accept(): Promise<void> {
+    return this.next((shown) => this.take(shown, differences(shown.left, shown.right)));
   }
 
-  async discard(): Promise<void> {
-    const shown = await this.shown();
-    if (shown !== undefined) await this.close(shown.proposal);
+  discard(): Promise<void> {
+    return this.next((shown) => this.close(shown.proposal));
   }
 
-  async acceptHunk(): Promise<void> {
-    const shown = await this.shown();
-    const hunk = shown && hunkAt(differences(shown.left, shown.right), shown.line);
-    if (shown !== undefined && hunk !== undefined) await this.take(shown, [hunk]);
+  acceptHunk(): Promise<void> {
+    return this.next(async (shown) => {
+      const hunk = hunkAt(differences(shown.left, shown.right), shown.line);
+      if (hunk !== undefined) await this.take(shown, [hunk]);
+    });
   }
 
-  async rejectHunk(): Promise<void> {
-    const shown = await this.shown();
-    const hunk = shown && hunkAt(differences(shown.left, shown.right), shown.line);
-    if (shown === undefined || hunk === undefined) return;
-    const { left, right } = shown;
-    const edit = new vscode.WorkspaceEdit();
-    const old = splitLines(left.getText()).slice(hunk.start, hunk.end).join("");
-    edit.replace(right.uri, linesOf(right, hunk.otherStart, hunk.otherEnd), old);
-    await vscode.workspace.applyEdit(edit);
-    await this.closeWhenDone(shown);
+  rejectHunk(): Promise<void> {
+    return this.next(async (shown) => {
+      const { left, right } = shown;
+      const hunk = hunkAt(differences(left, right), shown.line);
+      if (hunk === undefined) return;
+      const edit = new vscode.WorkspaceEdit();
+      const old = splitLines(left.getText()).slice(hunk.start, hunk.end).join("");
+      edit.replace(right.uri, linesOf(right, hunk.otherStart, hunk.otherEnd), old);
+      await vscode.workspace.applyEdit(edit);
+      await this.goOn(shown);
+    });
+  }
+
+  /** Do something with the active proposal, after what was asked for before: keys come quickly. */
+  private next(act: (shown: Shown) => Promise<void>): Promise<void> {
+    const step = async (): Promise<void> => {
+      const shown = await this.shown();
+      if (shown !== undefined) await act(shown);
+    };
+    const done = this.work.then(step);
+    this.work = done.catch(() => undefined);
+    return done;
   }
 
   /** Change the target as `hunks` say; its own undo takes it back. */
@@ -110,11 +121,20 @@ export class Previews implements vscode.Disposable {
       );
       return;
     }
-    await this.closeWhenDone(shown);
+    await this.goOn(shown);
   }
 
-  private async closeWhenDone(shown: Shown): Promise<void> {
-    if (differences(shown.left, shown.right).length > 0) return;
+  /** Go on to the next change, or back to the document where none is left. */
+  private async goOn(shown: Shown): Promise<void> {
+    const next = hunkAt(differences(shown.left, shown.right), shown.line);
+    if (next !== undefined) {
+      const editor = vscode.window.activeTextEditor;
+      if (editor?.document !== shown.right) return;
+      const start = new vscode.Range(next.otherStart, 0, next.otherStart, 0);
+      editor.selection = new vscode.Selection(start.start, start.end);
+      editor.revealRange(start, vscode.TextEditorRevealType.InCenterIfOutsideViewport);
+      return;
+    }
     await this.close(shown.proposal);
     await vscode.window.showTextDocument(shown.left, { preview: false });
   }

@@ -70,7 +70,7 @@ export class Refactors {
       ...result.skipped,
       ...result.files.filter((file) => file.state === "refused"),
     ].map(({ path, reason }) => `${path}: ${reason}`);
-    const edit = result.edit && confirmed(client, result.edit);
+    const edit = result.edit && (await confirmed(client, result.edit));
     if (edit === undefined || edit.size === 0) {
       const why = left.length === 0 ? "no file has to change." : left.join("; ");
       void vscode.window.showInformationMessage(`Pillion: ${why}`);
@@ -135,18 +135,29 @@ async function askedFor(): Promise<{ instruction: string; globs: string[] } | un
   return { instruction: instruction.trim(), globs };
 }
 
-/** The daemon's edit with each change to be confirmed, which makes VS Code show its preview. */
-function confirmed(client: LanguageClient, edit: WorkspaceEdit): vscode.WorkspaceEdit {
+/**
+ * The daemon's edit, in a form that makes VS Code show its preview with every change chosen.
+ *
+ * The preview comes where an edit needs confirmation, and leaves out all that do until they are
+ * chosen one by one. So what needs confirmation is one empty insertion, at the very end.
+ */
+async function confirmed(
+  client: LanguageClient,
+  edit: WorkspaceEdit,
+): Promise<vscode.WorkspaceEdit> {
   const made = new vscode.WorkspaceEdit();
+  let last: vscode.Uri | undefined;
   for (const change of edit.documentChanges ?? []) {
     if (!TextDocumentEdit.is(change)) continue;
-    const uri = client.protocol2CodeConverter.asUri(change.textDocument.uri);
-    const metadata = { needsConfirmation: true, label: "Pillion" };
+    last = client.protocol2CodeConverter.asUri(change.textDocument.uri);
     for (const one of change.edits) {
       if (!("newText" in one)) continue;
-      const range = client.protocol2CodeConverter.asRange(one.range);
-      made.replace(uri, range, one.newText, metadata);
+      made.replace(last, client.protocol2CodeConverter.asRange(one.range), one.newText);
     }
+  }
+  if (last !== undefined) {
+    const { end } = everythingIn(await vscode.workspace.openTextDocument(last));
+    made.insert(last, end, "", { needsConfirmation: true, label: "Preview" });
   }
   return made;
 }

@@ -1,0 +1,417 @@
+"""The extension in a real VS Code, on the real daemon with a scripted model: what a user types and
+clicks, and what is then on the screen and in the files."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from private_home import private_environment, short_folder
+from vscode_workbench import Server, Window, browser, folders_removed, needs_vscode, until
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser
+
+pytestmark = [pytest.mark.clients, needs_vscode]
+
+PILLION = Path(sys.executable).parent / "pillion"
+SCRIPTED = Path(__file__).with_name("scripted_daemon.py")
+CODE = """\
+def first(values):
+    return values[0]
+
+
+def average(values):
+    total = 0
+    for value in values:
+        total = total + value
+    return total / len(values)
+
+
+def last(values):
+    return values[-1]
+"""
+RENAME = "Rename `values` to `numbers`."
+FILES = """
+accept alternatives brackets cancel discard explained fast frozen hunks indented moved one refused
+stale two unsaved
+"""
+BROAD = "".join(
+    f"def f{number}(values):\n    return values[{number}]\n" for number in range(10_000)
+)
+
+
+@pytest.fixture(scope="module")
+def workspace() -> Iterator[Path]:
+    """A project below a path with blanks and more, in a home of its own."""
+    with folders_removed(short_folder()) as home:
+        folder = home / "my pröject 😀"
+        (folder / "refactored").mkdir(parents=True)
+        for name in FILES.split():
+            (folder / f"{name}.py").write_text(CODE)
+        for name in ("a", "b"):
+            (folder / "refactored" / f"{name}.py").write_text(CODE)
+        (folder / "asked.py").write_text("# pillion: rename `values` to `numbers`\n" + CODE)
+        (folder / "crlf.py").write_bytes("# 😀é\r\ndef greet(title):\r\n    \r\n".encode())
+        (folder / "large.py").write_text(BROAD)
+        (folder / "notes.md").write_text("# Notes\n\n")
+        (folder / "broken.json").write_text('{\n  "a": 1,\n}\n')
+        yield folder
+
+
+@pytest.fixture(scope="module")
+def server(workspace: Path) -> Iterator[Server]:
+    home = workspace.parent
+    environment = private_environment(home) | {"PILLION_HTTP_PORT": "0"}
+    daemon = subprocess.Popen(
+        [sys.executable, SCRIPTED], env=environment, stdout=subprocess.PIPE, cwd=home
+    )
+    assert daemon.stdout is not None
+    assert daemon.stdout.readline()
+    settings = {
+        "pillion.path": str(PILLION),
+        "[markdown]": {"pillion.enable": False},
+        "files.readonlyInclude": {"**/frozen.py": True},
+    }
+    code_server = Server(home, environment, settings)
+    try:
+        yield code_server
+        # Whatever the windows did, the daemon is still one that ends cleanly.
+        assert daemon.poll() is None
+        daemon.terminate()
+        assert daemon.wait(30) == 0
+    finally:
+        code_server.close()
+        daemon.kill()
+        daemon.wait()
+        daemon.stdout.close()
+
+
+@pytest.fixture(scope="module")
+def chromium() -> Iterator[Browser]:
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright, browser(playwright) as started:
+        yield started
+
+
+@pytest.fixture(scope="module")
+def shared(server: Server, chromium: Browser, workspace: Path) -> Window:
+    window = Window(server, chromium.new_page(), workspace)
+    window.wait_status("fake")
+    return window
+
+
+@pytest.fixture
+def window(shared: Window) -> Window:
+    shared.clear()
+    return shared
+
+
+def test_a_suggestion_is_taken_by_word_by_line_and_whole(window: Window, workspace: Path) -> None:
+    window.open("accept.py")
+    window.key("Control+End")
+    window.type("\n\ndef mean(values):\n")
+    until(window.ghost)
+    assert window.ghost().splitlines() == [
+        "total = sum(values)",
+        "    count = len(values)",
+        "    return total / count",
+    ]
+    window.key("Control+ArrowRight")
+    until(lambda: window.ghost().startswith(" = sum(values)"))
+    window.key("Shift+Tab")
+    until(lambda: window.ghost().startswith("    count = len(values)"))
+    # At the start of a line the first one indents.
+    window.key("Tab")
+    until(lambda: window.ghost().startswith("count = len(values)"))
+    window.key("Tab")
+    until(lambda: not window.ghost())
+    taken = (
+        "\n\ndef mean(values):\n    total = sum(values)\n    count = len(values)\n"
+        "    return total / count"
+    )
+    assert window.saved(workspace / "accept.py").decode() == CODE + taken
+
+
+def test_the_next_alternative_is_another_suggestion(window: Window) -> None:
+    window.open("alternatives.py")
+    window.goto(2, 5)
+    window.key("Shift+End")
+    window.type("first = ")
+    until(lambda: window.ghost() == "values[0]")
+    window.key("Alt+]")
+    until(lambda: window.ghost() == "min(values)")
+    window.key("Alt+]")
+    until(lambda: window.ghost() == "max(values)")
+    window.key("Alt+[")
+    until(lambda: window.ghost() == "min(values)")
+    window.key("Escape")
+    until(lambda: not window.ghost())
+
+
+def test_emoji_and_crlf_stay_as_they_are(window: Window, workspace: Path) -> None:
+    window.open("crlf.py")
+    window.goto(3, 5)
+    window.type("😀 = é; name = ")
+    until(lambda: window.ghost() == "'😀é' + title")
+    window.key("Tab")
+    until(lambda: not window.ghost())
+    expected = "# 😀é\r\ndef greet(title):\r\n    😀 = é; name = '😀é' + title\r\n"
+    assert window.saved(workspace / "crlf.py").decode() == expected
+
+
+def test_a_suggestion_is_indented_once_on_a_line_that_is_indented(
+    window: Window, workspace: Path
+) -> None:
+    window.open("indented.py")
+    window.key("Control+End")
+    window.type("\n\nclass Mean:\n")
+    window.type("def mean(values):\n")
+    until(window.ghost)
+    window.key("Tab")
+    until(lambda: not window.ghost())
+    text = window.saved(workspace / "indented.py").decode()
+    assert "\n    def mean(values):\n        total = sum(values)\n        count" in text
+
+
+def test_a_bracket_that_the_editor_closed_is_not_closed_again(
+    window: Window, workspace: Path
+) -> None:
+    window.open("brackets.py")
+    window.key("Control+End")
+    window.type("\nprint(first = ")
+    until(window.ghost)
+    window.key("Tab")
+    until(lambda: not window.ghost())
+    text = window.saved(workspace / "brackets.py").decode()
+    assert text == CODE + "\nprint(first = values[0])"
+
+
+def test_a_late_answer_is_not_shown_where_the_cursor_was(window: Window) -> None:
+    window.open("stale.py")
+    window.goto(2, 5)
+    window.key("Shift+End")
+    window.type("first = ")
+    window.key("ArrowUp", "ArrowUp", "Home")
+    window.type("#")
+    window.page.wait_for_timeout(500)
+    assert window.ghost() == ""
+
+
+def test_fast_typing_does_not_ask_at_each_key(window: Window, workspace: Path) -> None:
+    window.open("fast.py")
+    window.goto(2, 5)
+    window.key("Shift+End")
+    asked = workspace.parent / "suggestions"
+    before = asked.stat().st_size
+    window.type("a = values; b = values; first = ", pause_ms=5)
+    until(lambda: window.ghost() == "values[0]")
+    # Each key would be 32; a provider that is registered twice asks twice each time.
+    assert asked.stat().st_size - before <= 8
+
+
+def test_a_file_of_twenty_thousand_lines(window: Window, workspace: Path) -> None:
+    window.open("large.py")
+    window.goto(20_000, 5)
+    window.key("Shift+End")
+    window.type("first = ")
+    until(lambda: window.ghost() == "values[0]")
+    window.key("Tab")
+    until(lambda: not window.ghost())
+    text = window.saved(workspace / "large.py").decode()
+    assert text == BROAD.removesuffix("return values[9999]\n") + "first = values[0]\n"
+
+
+def test_a_language_that_is_turned_off_gets_only_what_is_asked_for(window: Window) -> None:
+    window.open("notes.md")
+    window.key("Control+End")
+    window.type("first = ")
+    window.page.wait_for_timeout(500)
+    assert window.ghost() == ""
+    window.command("Pillion: Suggest at the Cursor")
+    until(lambda: window.ghost() == "values[0]")
+
+
+def test_a_read_only_file_gets_no_suggestion_and_no_edit(window: Window, workspace: Path) -> None:
+    window.open("frozen.py")
+    window.goto(2, 5)
+    window.type("first = ")
+    window.page.wait_for_timeout(300)
+    assert window.ghost() == ""
+    ask_for_edit(window)
+    window.command("Pillion: Accept All Changes")
+    until(lambda: "read-only" in window.notifications() or not window.proposal())
+    assert "numbers" not in window.saved(workspace / "frozen.py").decode()
+
+
+def ask_for_edit(window: Window, instruction: str = RENAME) -> None:
+    """Of the whole file; returns once the proposal is on the screen."""
+    window.key("Control+a")
+    window.command("Pillion: Edit Selection")
+    window.answer(instruction)
+    until(window.proposal)
+
+
+def test_an_edit_is_taken_and_left_change_by_change(window: Window, workspace: Path) -> None:
+    window.open("hunks.py")
+    ask_for_edit(window)
+    window.key("Alt+Backspace")  # first
+    window.key("Alt+Enter")  # the head of average
+    until(lambda: window.proposal_changes() == 3)
+    window.key("Control+Enter")
+    until(lambda: not window.proposal())
+    expected = CODE.replace("values", "numbers").replace("numbers", "values", 2)
+    assert window.saved(workspace / "hunks.py").decode() == expected
+    # What was accepted at once is undone at once.
+    window.key("Control+z", "Control+z")
+    assert window.saved(workspace / "hunks.py").decode() == CODE
+
+
+def test_the_arrow_between_the_two_sides_leaves_a_change_as_well(
+    window: Window, workspace: Path
+) -> None:
+    window.open("moved.py")
+    ask_for_edit(window)
+    before = window.proposal_changes()
+    window.leave_first_change()
+    until(lambda: window.proposal_changes() == before - 1)
+    assert (workspace / "moved.py").read_text() == CODE
+
+
+def test_a_discarded_edit_changes_nothing(window: Window, workspace: Path) -> None:
+    window.open("discard.py")
+    ask_for_edit(window)
+    window.key("Escape")
+    until(lambda: not window.proposal())
+    assert window.saved(workspace / "discard.py").decode() == CODE
+
+
+def test_an_edit_is_of_what_the_editor_shows_not_of_what_was_saved(
+    window: Window, workspace: Path
+) -> None:
+    window.open("unsaved.py")
+    window.key("Control+Home")
+    window.type("values = []\n")
+    ask_for_edit(window)
+    window.key("Control+Enter")
+    until(lambda: not window.proposal())
+    expected = ("values = []\n" + CODE).replace("values", "numbers")
+    assert window.saved(workspace / "unsaved.py").decode() == expected
+
+
+def test_an_answer_without_code_is_refused_with_a_word(window: Window, workspace: Path) -> None:
+    window.open("refused.py")
+    window.key("Control+a")
+    window.command("Pillion: Edit Selection")
+    window.answer("Answer in prose.")
+    until(lambda: "no code block" in window.notifications())
+    assert not window.proposal()
+
+
+def test_a_cancelled_edit_leaves_the_model(window: Window, workspace: Path) -> None:
+    window.open("cancel.py")
+    window.key("Control+a")
+    window.command("Pillion: Edit Selection")
+    window.answer("Rename slowly `values` to `numbers`.")
+    window.cancel()
+    until(lambda: status(workspace)["active"] == 0)
+    assert not window.proposal()
+    assert window.saved(workspace / "cancel.py").decode() == CODE
+
+
+def status(workspace: Path) -> dict[str, object]:
+    environment = private_environment(workspace.parent)
+    said = subprocess.run(
+        [PILLION, "status", "--json"], env=environment, capture_output=True, check=True
+    )
+    return dict(json.loads(said.stdout))
+
+
+def test_a_comment_that_asks_becomes_a_code_action(window: Window, workspace: Path) -> None:
+    window.open("asked.py")
+    window.goto(1, 3)
+    window.key("Control+.")
+    window.pick_action("Pillion: rename")
+    until(window.proposal)
+    window.key("Control+Enter")
+    until(lambda: not window.proposal())
+    assert "numbers" in window.saved(workspace / "asked.py").decode()
+
+
+def test_a_problem_that_the_editor_reports_is_fixed(window: Window, workspace: Path) -> None:
+    window.open("broken.json")
+    window.page.locator(".squiggly-error, .squiggly-warning").first.wait_for(state="attached")
+    window.goto(2, 9)
+    window.key("Control+.")
+    window.pick_action("Pillion: Fix: Trailing comma")
+    until(window.proposal)
+    window.key("Control+Enter")
+    until(lambda: not window.proposal())
+    assert window.saved(workspace / "broken.json").decode() == '{\n  "a": 1\n}\n'
+
+
+def test_an_explanation_is_shown_beside_the_code(window: Window) -> None:
+    window.open("explained.py")
+    window.key("Control+a")
+    window.command("Pillion: Explain")
+    frame = window.page.frame_locator("iframe.webview").frame_locator("iframe")
+    frame.locator("strong").filter(has_text="adds").wait_for()
+
+
+def test_a_refactor_is_looked_at_taken_and_taken_back(window: Window, workspace: Path) -> None:
+    places = [workspace / "refactored" / name for name in ("a.py", "b.py")]
+    window.open("explained.py")
+    ask_for_refactor(window, RENAME)
+    window.page.get_by_text("Apply", exact=True).click()
+    changed = CODE.replace("values", "numbers")
+    until(lambda: [place.read_text() for place in places] == [changed, changed])
+    window.command("Pillion: Undo Last Refactor")
+    until(lambda: [place.read_text() for place in places] == [CODE, CODE])
+
+
+def test_a_discarded_refactor_changes_nothing(window: Window, workspace: Path) -> None:
+    window.open("explained.py")
+    ask_for_refactor(window, RENAME)
+    window.page.get_by_text("Discard", exact=True).click()
+    window.page.get_by_text("Discard", exact=True).wait_for(state="detached")
+    assert (workspace / "refactored/a.py").read_text() == CODE
+
+
+def test_a_cancelled_refactor_changes_nothing(window: Window, workspace: Path) -> None:
+    window.open("explained.py")
+    ask_for_refactor(window, "Rename slowly `values` to `numbers`.")
+    window.cancel()
+    until(lambda: status(workspace)["active"] == 0)
+    assert (workspace / "refactored/a.py").read_text() == CODE
+
+
+def ask_for_refactor(window: Window, instruction: str) -> None:
+    window.command("Pillion: Refactor Workspace")
+    window.answer(instruction)
+    window.answer("refactored/*.py")
+
+
+def test_two_windows_each_with_its_own_suggestions(
+    window: Window, server: Server, chromium: Browser, workspace: Path
+) -> None:
+    other = Window(server, chromium.new_page(), workspace)
+    other.wait_status("fake")
+    for one, name in ((window, "one.py"), (other, "two.py")):
+        one.open(name)
+        one.goto(2, 5)
+        one.key("Shift+End")
+    window.type("first = ")
+    other.type("first = ")
+    until(lambda: window.ghost() == other.ghost() == "values[0]")
+    other.page.close()
+    window.key("Tab")
+    until(lambda: not window.ghost())
+    assert (
+        window.saved(workspace / "one.py").decode().startswith("def first(values):\n    first = v")
+    )

