@@ -18,9 +18,9 @@ SINGLES = (COPY, DFLASH)
 
 
 class EditRow(Struct, frozen=True, kw_only=True):
-    """A system's edits of one kind, or of ``all``. tok_s: of all its replies together, prefill and
-    first tokens not counted. accepted: drafts a reply, where it says. same: every reply is what its
-    own kind decodes target-only; None where that was not measured."""
+    """A system's edits of one kind, or of ``all``. tok_s: of the median repeats of all its tasks
+    together, prefill and first tokens not counted. accepted: drafts a reply, where it says. same:
+    every reply is what its own kind decodes target-only; None where that was not measured."""
 
     model: str
     system: str
@@ -54,6 +54,13 @@ def tokens_per_second(runs: Sequence[Measured]) -> float:
     return sum(run.tokens - 1 for run in runs) / seconds if seconds else 0.0
 
 
+def median_repeat(runs: Runs, system: str, task: str) -> Measured:
+    """The one in the middle of a task's repeats by speed: others use the machine as well, now and
+    then."""
+    repeats = sorted(runs[system, task].values(), key=lambda one: one.decode_speed)
+    return repeats[len(repeats) // 2]
+
+
 def edit_rows(
     model: str, runs: Runs, kinds: Mapping[str, str], serial: Mapping[str, str | None]
 ) -> list[EditRow]:
@@ -65,7 +72,7 @@ def edit_rows(
             tasks = [task for task in tasks if (system, task) in runs]
             if not tasks:
                 continue
-            measured = [one for task in tasks for one in runs[system, task].values()]
+            measured = [median_repeat(runs, system, task) for task in tasks]
             accepted = [one.accepted for one in measured if one.accepted is not None]
             found.append(
                 EditRow(
@@ -130,11 +137,10 @@ def right_answers(runs: Runs, system: str, tasks: Sequence[EditTask]) -> int:
 
 
 def paired(runs: Runs, one: str, other: str, tasks: Sequence[str]) -> Ratio:
-    """Of two systems' speeds, task by task."""
+    """Of two systems' speeds, task by task, each in its median repeat."""
     both = [task for task in tasks if (one, task) in runs and (other, task) in runs]
     speeds = [
-        [tokens_per_second(list(runs[system, task].values())) for task in both]
-        for system in (one, other)
+        [median_repeat(runs, system, task).decode_speed for task in both] for system in (one, other)
     ]
     return ratio(speeds[0], speeds[1])
 

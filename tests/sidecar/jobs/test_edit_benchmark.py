@@ -10,6 +10,7 @@ from sidecar.jobs.edit_benchmark import (
     differences,
     edit_figures,
     edit_rows,
+    paired,
     right_answers,
 )
 from sidecar.jobs.edit_tasks import KINDS, EditTask, edit_tasks
@@ -101,6 +102,14 @@ def test_rows_by_kind_and_of_all():
     assert found["all", "portfolio"].accepted == 8
     assert found["all", "mlx_lm"].tasks == 1
     assert found["all", "mlx_lm"].same is None
+
+
+def test_a_repeat_that_was_disturbed_does_not_count():
+    repeats = {0: run(11, 1.0)[0], 1: run(11, 9.0)[0], 2: run(11, 1.1)[0]}
+    (row, _) = edit_rows("m", {("copy", "x"): repeats}, {"x": "rename"}, {"copy": None})
+    assert row.tok_s == pytest.approx(10 / 1.1, abs=0.01)
+    runs = {("copy", "x"): repeats, ("target-only", "x"): run(11, 2.2)}
+    assert paired(runs, "copy", "target-only", ["x"]).mean == pytest.approx(2)
 
 
 def test_figures():
