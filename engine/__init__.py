@@ -142,6 +142,7 @@ __all__ = [
     "simulated_timeline",
     "surplus_figures",
     "unpacked_wheel",
+    "watched_client",
 ]
 
 
@@ -158,6 +159,19 @@ def scripted_client(reply: str) -> EngineClient:
     from engine.testing import FakeEngine
 
     return EngineClient(FakeEngine(reply))
+
+
+def watched_client(
+    options: EngineOptions,
+    cache: CacheOptions,
+    posted: Callable[[GenerateRequest], None],
+    emitted: Callable[[Event], None],
+) -> EngineClient:
+    """A client of a real engine, of which somebody is told everything (`WatchedBackend`)."""
+    from engine.engine import Engine
+    from engine.watched import WatchedBackend
+
+    return EngineClient(WatchedBackend(Engine(options, cache=cache), posted, emitted))
 
 
 def baseline_command(peer: str = "mlx_lm") -> list[str]:

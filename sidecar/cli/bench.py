@@ -12,6 +12,7 @@ import typer
 
 from engine import known_drafters
 from sidecar.cli.bench_cache import BRANCHINGS, CacheSettings, cache
+from sidecar.cli.bench_chaos import CHAOS_MINUTES, bench_chaos
 from sidecar.cli.bench_decode import Settings, decode
 from sidecar.cli.bench_edit import (
     EDIT_MINUTES,
@@ -53,7 +54,8 @@ class What(enum.StrEnum):
     line typed key by key; random branchings and killed writers, compared with no cache.
     latency: what a key costs in the doors, with a fake engine, against a bare echo.
     fim: holes of several lines in held-out code, filled in the middle, from the prefix alone, and
-    by llama.cpp on SmolLM2."""
+    by llama.cpp on SmolLM2.
+    chaos: 16 clients that hang up, dawdle, cancel and send garbage, for ten minutes."""
 
     DECODE = "decode"
     PARITY = "parity"
@@ -63,6 +65,7 @@ class What(enum.StrEnum):
     CACHE = "cache"
     LATENCY = "latency"
     FIM = "fim"
+    CHAOS = "chaos"
 
 
 Draft = Annotated[
@@ -120,8 +123,8 @@ Minutes = Annotated[
     float | None,
     typer.Option(
         min=0.05,
-        help=f"Of peers, edit and latency: the time for measuring, without installing. Default: "
-        f"{PEERS_MINUTES:g}, {EDIT_MINUTES:g}, {LATENCY_MINUTES:g}.",
+        help=f"Of peers, edit, latency and chaos: the time for measuring, without installing. "
+        f"Default: {PEERS_MINUTES:g}, {EDIT_MINUTES:g}, {LATENCY_MINUTES:g}, {CHAOS_MINUTES:g}.",
     ),
 ]
 Tasks = Annotated[
@@ -215,6 +218,9 @@ def command(
         "engine.context": context,
     }
     options = load_config(flags).engine
+    if what is What.CHAOS:
+        bench_chaos(options, minutes or CHAOS_MINUTES, json)
+        return
     if what is What.CACHE:
         measuring = CacheSettings(
             traces=traces,

@@ -20,9 +20,10 @@ from sidecar.services import Services
 
 
 @contextlib.contextmanager
-def private_daemon(config: Config) -> Iterator[Address]:
+def private_daemon(config: Config, engine: EngineClient | None = None) -> Iterator[Address]:
     """The same doors as the user's daemon has, but in a folder of their own, on a free port and
-    behind a key that nobody else knows, until the block ends."""
+    behind a key that nobody else knows, until the block ends. engine: in place of the configured
+    one."""
     with tempfile.TemporaryDirectory(prefix="pillion-") as folder:
         config = msgspec.structs.replace(
             config,
@@ -31,7 +32,7 @@ def private_daemon(config: Config) -> Iterator[Address]:
                 config.http, host="127.0.0.1", port=0, api_key=secrets.token_urlsafe()
             ),
         )
-        with daemon_in_thread(config, engine_client(config.engine)) as address:
+        with daemon_in_thread(config, engine or engine_client(config.engine)) as address:
             yield address
 
 
