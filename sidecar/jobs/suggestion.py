@@ -6,6 +6,7 @@ text arrives: that is what lets a completion stop the engine as soon as its end 
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -16,6 +17,8 @@ Ending = Literal["stop", "length"]
 Multiline = Literal["auto", "never", "always"]
 
 MAX_LINES = 16
+_FOLLOWING = 3
+_SUBSTANTIAL = 12
 _LOOPS = 3
 _LONGEST_CYCLE = 4
 _LONGEST_PERIOD = 20
@@ -29,9 +32,16 @@ _GOES_ON = re.compile(r"\s*(?:[)\]}]|(?:end|else|elif|except|finally|catch|case)
 _CLOSES_ONLY = re.compile(r"\s*(?:[)\]}]+|end\b)[\s;,)]*$")
 _COMMENT = re.compile(r"\s*(?:#|//|--)")
 _STRING = re.compile(r"""(["'`])(?:\\.|(?!\1).)*\1""")
+# Characters that no one sees and that may turn the text around them (Trojan Source, 2021).
+_INVISIBLE = r"\x00-\x08\x0b\x0c\x0e-\x1f\x7f\u200b\u2028-\u202e\u2060-\u2069\ufeff"
 _CONTROL = re.compile(
     r"<\|\w+\|>|<｜[^｜\n]+｜>|<(?:fim_(?:prefix|suffix|middle|pad)|file_sep|repo_name|reponame)>"
+    rf"|[{_INVISIBLE}]"
 )
+_DECIDING = re.compile(rf"[\r\n>{_INVISIBLE}]")
+_LABEL = re.compile(r"\s*\w{1,3}$")
+_REMARK = re.compile(r"(?:^|(?<=\s))(?:#|//|--).*", re.MULTILINE)
+_TOP_LEVEL = re.compile(r"^\w.*", re.MULTILINE)
 _TOKEN = re.compile(r"\w+|[^\w\s]+")
 
 
@@ -66,11 +76,44 @@ class Gap:
         return re.split(r"[\r\n]", self.suffix, maxsplit=1)[0]
 
     @cached_property
-    def next_line(self) -> str | None:
-        """The first line below the cursor's that is not blank."""
+    def next_lines(self) -> list[str]:
+        """The first lines below the cursor's that are not blank, at most `_FOLLOWING`."""
         below = self.suffix[len(self.rest) :]
-        found = re.search(r"[^\r\n]*\S[^\r\n]*", below)
-        return found[0] if found else None
+        found = re.finditer(r"[^\r\n]*\S[^\r\n]*", below)
+        return [line[0] for line in itertools.islice(found, _FOLLOWING)]
+
+    @cached_property
+    def line_above(self) -> str:
+        """The last line above the cursor's that is not blank."""
+        above = self.prefix[-4096:].rstrip("\r\n") if not self.before else self.prefix[-4096:]
+        found = re.findall(r"[^\r\n]*\S[^\r\n]*", above[: len(above) - len(self.before)])
+        return found[-1] if found else ""
+
+    @cached_property
+    def unit(self) -> str:
+        """What this place of the document is indented by: a tab, or some spaces."""
+        found = re.findall(r"^[ \t]+(?=\S)", self.prefix[-4096:] + self.suffix[:4096], re.MULTILINE)
+        if self.before and not self.before.strip():
+            found.append(self.before)
+        tabs = sum(one[0] == "\t" for one in found)
+        if tabs > len(found) - tabs:
+            return "\t"
+        widths = [len(one) for one in found if "\t" not in one and len(one) > 1]
+        return " " * min([4, *widths])
+
+    @cached_property
+    def opened(self) -> int | None:
+        """How many brackets are open at the cursor; None where that is not known."""
+        starts = list(_TOP_LEVEL.finditer(self.prefix[-4096:]))
+        above = self.prefix[-4096:][starts[-1].start() :] if starts else ""
+        if not starts or '"""' in above or "'''" in above or "`" in above:
+            return None
+        depth = 0
+        for char in _REMARK.sub("", _without_strings(above)):
+            depth += (char in "([{") - (char in ")]}")
+            if depth < 0:
+                return None
+        return depth
 
     @cached_property
     def newline(self) -> str:
@@ -119,13 +162,14 @@ def settle(reply: str, gap: Gap, ending: Ending | None = None) -> Settled:
     if ending is None or (ending == "length" and len(lines) > 1):
         # The last line is not whole: not yet, or never.
         lines.pop()
-    kept, over = _keep(lines, gap)
+    kept, over = _keep(_aligned(lines, gap), gap)
     return Settled(_finish("\n".join(kept), gap), over or ending is not None)
 
 
 def may_decide(reply: str, added: str) -> bool:
     """Whether `added`, at the end of `reply`, can have decided what was open before it."""
-    if "\n" in added or "\r" in added or ">" in added:
+    # A carriage return ends a line only once something follows.
+    if _DECIDING.search(reply[-len(added) - 1 :]):
         return True
     return len(reply) - reply.rfind("\n") > _LONG_LOOP
 
@@ -139,13 +183,17 @@ def _keep(lines: list[str], gap: Gap) -> tuple[list[str], bool]:
     spans = bool(lines) and gap.spans_lines(lines[0])
     kept: list[str] = []
     for line in lines:
-        if (fenced and line.strip() == "```") or _repeats_next_line(line, kept, gap):
+        fence = line.strip() == "```" and "```" not in gap.prefix
+        if fence or _repeats_next_line(line, kept, gap):
             return kept, True
         repeat = _start_of_rest(line, kept, gap)
         if repeat is not None:
             return [*kept, line[:repeat]], True
         if kept and _leaves_block(line, kept, gap):
             return kept, True
+        surplus = _surplus_closer(line, kept, gap)
+        if surplus is not None:
+            return [*kept, line[:surplus]], True
         kept.append(line)
         if (once := _without_loop(kept, gap)) is not None:
             return once, True
@@ -162,6 +210,47 @@ def _finish(text: str, gap: Gap) -> str:
     if not gap.rest.strip() or gap.rest[0] in " \t":
         text = text.rstrip()
     return text.replace("\n", gap.newline)
+
+
+def _aligned(lines: list[str], gap: Gap) -> list[str]:
+    """`lines` indented as the document is, and as its cursor is. What becomes of a line depends on
+    those before it only."""
+    lines = [_as_indented(line, gap.unit) if number else line for number, line in enumerate(lines)]
+    if not gap.before or gap.before.strip():
+        return lines
+    blank = next((number for number, line in enumerate(lines) if line.strip()), len(lines))
+    lines, base = lines[blank:], _indent(gap.before)
+    if not lines:
+        return []
+    extra = _indent(lines[0]) if blank else _indent(gap.before + lines[0]) - base
+    if blank:
+        # Counted from the margin, where the cursor is not.
+        if extra < base:
+            return []
+        return [" " * (extra - base) + lines[0].lstrip(), *lines[1:]]
+    deeper = _OPENS_BLOCK.search(gap.line_above) and base <= _indent(gap.line_above)
+    if not extra or deeper:
+        return lines
+    second = next((line for line in lines[1:] if line.strip()), "")
+    lines = [lines[0].lstrip(), *lines[1:]]
+    if _indent(second) == base + extra and not _OPENS_BLOCK.search(lines[0]):
+        shifted = [_indent(line) - extra for line in lines[1:]]
+        lines[1:] = [
+            _as_indented(" " * max(width, 0) + line.lstrip(), gap.unit) if line.strip() else line
+            for line, width in zip(lines[1:], shifted, strict=True)
+        ]
+    return lines
+
+
+def _as_indented(line: str, unit: str) -> str:
+    """`line` with tabs or spaces, as its document has; what is between them is left alone."""
+    lead = line[: len(line) - len(line.lstrip(" \t"))]
+    if unit == "\t" and lead and "\t" not in lead:
+        width = 2 if len(lead) % 4 else 4
+        return "\t" * (len(lead) // width) + " " * (len(lead) % width) + line[len(lead) :]
+    if unit != "\t" and "\t" in lead:
+        return lead.replace("\t", unit) + line[len(lead) :]
+    return line
 
 
 def _indent(line: str) -> int:
@@ -205,11 +294,20 @@ def _opened(kept: list[str], gap: Gap) -> bool:
 
 
 def _repeats_next_line(line: str, kept: list[str], gap: Gap) -> bool:
-    if gap.next_line is None or not line.strip():
+    if not line.strip():
         return False
     whole = line if kept else gap.before + line + gap.rest
-    same = "".join(whole.split()) == "".join(gap.next_line.split())
-    return same and _indent(whole) == _indent(gap.next_line)
+    said = "".join(whole.split())
+    for number, following in enumerate(gap.next_lines):
+        if _indent(whole) != _indent(following):
+            continue
+        there = "".join(following.split())
+        # What comes later may be said twice, unless it is long; and a long one may be cut short.
+        if said == there and (number == 0 or len(said) >= _SUBSTANTIAL):
+            return True
+        if number == 0 and there.startswith(said) and len(said) >= _SUBSTANTIAL:
+            return 3 * len(said) >= 2 * len(there)
+    return False
 
 
 def _start_of_rest(line: str, kept: list[str], gap: Gap) -> int | None:
@@ -246,6 +344,30 @@ def _start_of_closers(line: str, above: str, rest: str) -> int | None:
         if unmatched and line[:at].endswith(lead) and not _open_brackets(line[at + 1 :]):
             return at - len(lead)
     return None
+
+
+def _surplus_closer(line: str, kept: list[str], gap: Gap) -> int | None:
+    """Where `line` closes a bracket that is not open, if it does."""
+    if gap.opened is None or gap.rest.strip():
+        return None
+    above = "\n".join([*kept, ""]) if kept else ""
+    depth = gap.opened
+    for at, char in enumerate(_REMARK.sub(_blanked, _without_strings(above + line))):
+        depth += (char in "([{") - (char in ")]}")
+        if depth < 0:
+            begun = gap.before + line if not kept else line
+            label = _LABEL.fullmatch(begun[: at - len(above) + len(begun) - len(line)])
+            return None if label else at - len(above)
+    return None
+
+
+def _without_strings(text: str) -> str:
+    """As long as `text`."""
+    return _STRING.sub(_blanked, text)
+
+
+def _blanked(found: re.Match[str]) -> str:
+    return " " * len(found[0])
 
 
 def _tail_start(line: str, tail: str) -> int | None:

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sidecar.jobs.suggestion import MAX_LINES, Gap, settle
+from sidecar.jobs.suggestion import MAX_LINES, Gap, may_decide, settle
 
 
 def at(document, multiline="auto"):
@@ -159,6 +159,91 @@ def test_a_markdown_fence_around_the_reply_is_taken_off():
     assert shown("```\nold\n```\n|\n", "```\nnew\n```\n").startswith("```")
 
 
+@pytest.mark.parametrize(
+    ("document", "reply", "expected"),
+    [
+        # The model counts from the margin, the cursor is indented already.
+        ("x = 1\nif a:\n    |\n", "    b = 1\n    c = 2\n", "b = 1\n    c = 2"),
+        ("if a:\n    x = 1\n    |\n", "    b = 1\n    c = 2\n", "b = 1\n    c = 2"),
+        # Or all of it is too deep.
+        ("if a:\n    x = 1\n    |\n", "    b = 1\n        c = 2\n", "b = 1\n    c = 2"),
+        ("if a:\n    x = 1\n    |\n", "    if b:\n        c = 2\n", "if b:\n        c = 2"),
+        ("if a:\n    |\n", "\n    b = 1\n    c = 2\n", "b = 1\n    c = 2"),
+        ("if a:\n    |\n", "\n        b = 1\n", "    b = 1"),
+        ("if a:\n    |\n", "\n\nb = 1\n", ""),
+        # At the margin blank lines are how code is spaced.
+        ("import a\n|\n", "\ndef f():\n    pass\n", "\ndef f():\n    pass"),
+        # Tabs in a document of tabs, spaces in one of spaces.
+        ("if a:\n\tif b:\n\t\t|\n", "c()\n        d()\n", "c()\n\t\td()"),
+        ("if a {|\n\tb()\n", "\n    c()\n    d()\n", "\n\tc()\n\td()"),
+        ("if a:\n  x = 1\n  |\n", "if b:\n\t\tc()\n", "if b:\n    c()"),
+        ("if a:\n    x = 1\n    |\n", "if b:\n\t\tc()\n", "if b:\n        c()"),
+    ],
+)
+def test_indentation_is_the_documents(document, reply, expected):
+    assert shown(document, reply) == expected
+
+
+@pytest.mark.parametrize(
+    ("document", "reply", "expected"),
+    [
+        ("x = f(|\n", "a, b)\n", "a, b)"),
+        ("x = f(|\n", "a, b))\n", "a, b)"),
+        ("x = |\n", "f(a)] + 1\n", "f(a)"),
+        ("x = |\n", "a)\n", "a"),
+        ("x = f(g(|\n", "1), [2])", "1), [2])"),
+        ("x = (\n    a,\n    |\n", "b,\n)\n)\n", "b,"),
+        ("x = |\n", '")" + a', '")" + a'),
+        ("x = f(  # (see a\n    |\n", "1)", "1)"),
+        ("x = |\n", "1  # 1) first", "1  # 1) first"),
+        # What is open is not known: nothing is cut.
+        ("    x = |\n", "a)\n", "a)"),
+        ("x = y)\nz = |\n".replace("y)", "y"), "a)", "a"),
+        ('def f():\n    """(see a\n    """\n    x = |\n', "a)", "a)"),
+        ("a)\n|\n", "b) go\n", "b) go"),
+        ("|\n", "1) one", "1) one"),
+    ],
+)
+def test_no_bracket_is_closed_that_is_not_open(document, reply, expected):
+    assert shown(document, reply) == expected
+
+
+@pytest.mark.parametrize(
+    ("document", "reply", "expected"),
+    [
+        # Of a line below, and of one cut short.
+        ("if a:\n    |\n    b()\n    total = compute(a)\n", "c()\n    total = compute(a)\n", "c()"),
+        ("if a:\n    |\n    # Sometimes it is 16.1.\n", "# Sometimes it is 16", ""),
+        ("if a:\n    |\n    b()\n    c()\n", "c()\n    d()", "c()\n    d()"),
+        ("if a:\n    |\n    found = other(value)\n", "found = 1", "found = 1"),
+    ],
+)
+def test_lines_further_down_are_not_said_again(document, reply, expected):
+    assert shown(document, reply) == expected
+
+
+@pytest.mark.parametrize("char", ["\x00", "\x1b", "\u202e", "\u2066", "\ufeff", "\u200b", "\u2028"])
+def test_no_character_is_shown_that_no_one_sees(char):
+    assert shown("x = |\n", f"1{char}2") == "1"
+    assert settle(f"1{char}", at("x = |\n")).decided
+
+
+def test_an_emoji_that_is_joined_of_several_is_whole():
+    assert shown('x = "|"\n', "👩\u200d🚀") == "👩\u200d🚀"
+
+
+def test_a_fence_that_ends_the_reply_is_taken_off():
+    assert shown("def f():\n    |\n", "a = 1\n    b = 2\n```\nThis does") == "a = 1\n    b = 2"
+
+
+@settings(max_examples=200)
+@given(st.text("ab\n>#( \r", max_size=80), st.text("ab\n>#( \r", max_size=8))
+def test_only_what_may_decide_decides(reply, added):
+    gap = at("x = |\n")
+    if not may_decide(reply + added, added) and not settle(reply, gap).decided:
+        assert not settle(reply + added, gap).decided
+
+
 LINES = st.lists(
     st.sampled_from(
         [
@@ -226,5 +311,5 @@ def test_what_every_suggestion_holds_to(document, lines, multiline):
         assert "\n" not in text
     if gap.rest == "foo + 1":
         assert not text.rstrip().endswith("foo + 1")
-    if gap.next_line == "    return f(x)":
-        assert gap.next_line not in text.split("\n")[1:]
+    if gap.next_lines[:1] == ["    return f(x)"]:
+        assert gap.next_lines[0] not in text.split("\n")[1:]
