@@ -46,7 +46,7 @@ def trial(records: Mapping[str, Record], folder: Path, budget: int, seconds: flo
     time.sleep(seconds)
     os.kill(child, signal.SIGKILL)
     _, status = os.waitpid(child, 0)
-    return _look(records, folder, fingerprint, budget, killed=os.WIFSIGNALED(status))
+    return look(records, folder, fingerprint, budget, killed=os.WIFSIGNALED(status))
 
 
 def _write(
@@ -62,9 +62,10 @@ def _write(
         os._exit(1)
 
 
-def _look(
+def look(
     records: Mapping[str, Record], folder: Path, fingerprint: str, budget: int, *, killed: bool
 ) -> CrashTrial:
+    """What is in `folder`, compared with what was offered (`records`, by name)."""
     tier = _opened(folder, fingerprint, budget)
     found = [
         record

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import random
-import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
+import msgspec
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
@@ -17,37 +15,61 @@ sys.path.insert(0, str(Path(__file__).parent))
 from kept_tokens import cache, found, put, use
 from test_disk_tier import fetched, opened
 
+from engine import CrashTrial, crash_trials_command
 from engine.messages import Priority
+from engine.prefix_cache.crash_trials import look
 from engine.prefix_cache.messages import FileContent, Segment
+from engine.prefix_cache.record import Record, decode
 
-WRITER = Path(__file__).parent / "crashing_writer.py"
 DAY = 86_400
 BUDGET, DISK_BUDGET = 2 << 20, 1 << 20
 
 
-@pytest.mark.slow
-def test_kill_9_at_100_random_moments_of_writing(tmp_path):
-    """Never a wrong token (`found` compares them), never a crash, and the next writer goes on."""
-    draw, folder = random.Random(3), tmp_path / "c"
-    hits = 0
-    for _ in range(100):
-        with subprocess.Popen(
-            [sys.executable, WRITER, str(folder)], stdout=subprocess.PIPE, text=True
-        ) as writer:
-            assert writer.stdout is not None
-            assert writer.stdout.readline() == "writing\n"
-            time.sleep(draw.uniform(0, 0.05))
-            os.kill(writer.pid, signal.SIGKILL)
-        kept = cache(recurrent=True, disk=opened(folder, budget=400_000))
-        assert kept.status().disk_state == "writing"
-        assert list(folder.glob(".*.tmp")) == []
-        for n in range(12):
-            hits += fetched(kept, [n % 40, *range(n % 7, n % 7 + 200)])
-        assert kept.disk is not None
-        assert kept.disk.evictions["damaged"] == 0
-        assert sum(f.stat().st_size for f in folder.glob("*.safetensors")) <= 400_000
-        kept.close()
-    assert hits > 1000
+def written(folder: Path) -> Path:
+    """A cache that is whole, with some records of several hundred kilobytes."""
+    kept = cache(10**8, recurrent=True, disk=opened(folder))
+    for n in range(12):
+        prompt = [n, *range(n, n + (60_000 if n % 4 == 0 else 200))]
+        for length in (60, len(prompt)):
+            kept.save(put(kept, prompt[:length], state=True))
+    while kept.step():
+        pass
+    assert kept.disk is not None
+    kept.disk.flush()
+    kept.close()
+    return folder
+
+
+def crashed(source: Path, folder: Path, trials: int) -> list[CrashTrial]:
+    ran = subprocess.run(
+        crash_trials_command(source, folder, trials), stdout=subprocess.PIPE, check=True
+    )
+    return [msgspec.json.decode(line, type=CrashTrial) for line in ran.stdout.splitlines()]
+
+
+@pytest.mark.parametrize("trials", [3, pytest.param(100, marks=pytest.mark.slow)])
+def test_kill_9_at_random_moments_of_writing(tmp_path, trials):
+    """Never a wrong bit in what can be read, never a crash, and the next writer goes on."""
+    made = crashed(written(tmp_path / "whole"), tmp_path / "c", trials)
+    assert len(made) == trials
+    assert all(one.killed and one.healed for one in made)
+    assert sum(one.wrong for one in made) == 0
+    assert sum(one.damaged for one in made) == 0
+    assert sum(one.records for one in made) >= 2 * trials
+
+
+def test_a_record_that_is_not_what_was_written_is_counted(tmp_path):
+    """What counts wrong ones is not blind: here another cache's folder is taken for this one's."""
+    other = written(tmp_path / "other")
+    records = [decode(file.read_bytes()) for file in sorted(other.glob("*.safetensors"))]
+    expected = {record.head.name: record for record in records}
+    for record in records[:2]:
+        name = next(iter(record.arrays))
+        array = record.arrays[name]
+        changed = array._replace(data=bytes(array.data)[::-1])
+        expected[record.head.name] = Record(record.head, {**record.arrays, name: changed}, {})
+    found = look(expected, other, records[0].head.fingerprint, 1 << 30, killed=True)
+    assert (found.records, found.wrong, found.healed) == (len(records), 2, True)
 
 
 def traffic(seed: int, seconds: int):

@@ -153,6 +153,41 @@ def test_a_changed_file_costs_from_its_segment_on(family):
         assert {"80.py", "150.py", "230.py"} <= paths
 
 
+def session_turn(turn: int) -> tuple[int, ...]:
+    """A session's prompt at its `turn`, each 40 tokens longer than the one before."""
+    return tuple(11 * n % 250 for n in range(200 + 40 * turn))
+
+
+@pytest.mark.parametrize(
+    "family",
+    [
+        HYBRID,
+        pytest.param("llama", marks=pytest.mark.slow),
+        pytest.param("gemma4_text", marks=pytest.mark.slow),
+    ],
+)
+def test_titles_and_a_second_agent_do_not_evict_the_session(family):
+    """From the third turn on there are titles, a summary and another agent's first looks between
+    two turns, under a budget that the session alone takes two thirds of."""
+    alone = LoopUnderTest(bind(*tiny(family)))
+    for turn in range(6):
+        alone.reply(session_turn(turn), boundaries=(100, 195 + 40 * turn), max_tokens=2)
+    budget = int(1.5 * alone.reuse.status().memory_bytes)
+    loop = LoopUnderTest(bind(*tiny(family)), prefix_cache_bytes=budget)
+    for turn in range(6):
+        prompt = session_turn(turn)
+        reply = loop.reply(prompt, boundaries=(100, len(prompt) - 5), max_tokens=2)
+        if turn:
+            # The new message, and one segment's edge.
+            assert reply.prompt_tokens - reply.cached_tokens <= 40 + 40
+        for n in range(3 if turn > 1 else 0):
+            other = (*range(240, 245), turn, n, *LONG[: 80 + 60 * n])
+            loop.reply(other, boundaries=(70,), max_tokens=2)
+        loop.reply((*prompt[:-5], 249, 248), max_tokens=2)
+    assert loop.reuse.status().evictions
+    loop.reuse.cache.check_integrity()
+
+
 def test_a_cache_gone_cold_comes_back_from_disk(tmp_path):
     target = counted(HYBRID)
     loop = LoopUnderTest(target, cache_dir=tmp_path)
