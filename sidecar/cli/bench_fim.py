@@ -21,7 +21,7 @@ from engine import (
 )
 from sidecar.cli.background import child_environment
 from sidecar.cli.bench_peers import install_peers, laid_out_weights
-from sidecar.cli.in_process import started
+from sidecar.cli.in_process import cancelled_by_signals, started
 from sidecar.cli.report import report_console, write_report
 from sidecar.cli.terminal import note
 from sidecar.config import CompletionConfig
@@ -61,7 +61,15 @@ class FimSettings(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def fim(options: EngineOptions, settings: FimSettings) -> dict[str, Any]:
-    """Fill, print and write; the figures."""
+    """Fill, print and write; the figures. A signal ends it, and the server that it has started."""
+    cancelled_by_signals()
+    try:
+        return await _fim(options, settings)
+    except asyncio.CancelledError:
+        raise EngineError("interrupted; nothing was written") from None
+
+
+async def _fim(options: EngineOptions, settings: FimSettings) -> dict[str, Any]:
     folders, sources = await asyncio.to_thread(held_out_folders)
     asked = holes(folders, settings.holes)
     if not asked:
