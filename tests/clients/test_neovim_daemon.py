@@ -177,7 +177,7 @@ def test_help_has_every_setting_verb_and_mapping(scripted: ScriptedDaemon, neovi
     text = "\n".join(editor.lines())
     settings = editor.lua("return vim.tbl_keys(require('pillion.config').get())")
     verbs = editor.lua("return require('pillion.command').complete('', 'Pillion ', 8)")
-    for name in [*settings, *(f":Pillion {verb}" for verb in verbs)]:
+    for name in [*settings, *(f"Pillion {verb}" for verb in verbs)]:
         assert name in text, name
     assert text.count("<Plug>(pillion-") >= 7
     editor.command("help :Pillion")

@@ -55,9 +55,9 @@ def test_an_edit_is_shown_before_it_is_made_and_a_hunk_can_be_left(
     editor.keys(":%Pillion edit Rename a to b.<CR>")
     shown = preview(editor)
     assert [line for line in shown if line.startswith("@@")] == [
-        "@@ -1,2 +2 @@ [x]",
-        "@@ -5,2 +2 @@ [x]",
-        "@@ -9,2 +2 @@ [x]",
+        "@@ -1,2 +1,2 @@ [x]",
+        "@@ -5,2 +5,2 @@ [x]",
+        "@@ -9,2 +9,2 @@ [x]",
     ]
     assert "-def second(a):" in shown
     assert "+def second(b):" in shown
@@ -66,7 +66,7 @@ def test_an_edit_is_shown_before_it_is_made_and_a_hunk_can_be_left(
     # Nothing is changed yet.
     assert editor.lua("return vim.api.nvim_buf_get_lines(1, 0, -1, false)") == LINES
     editor.keys("]cr")
-    editor.wait(lambda: "@@ -5,2 +2 @@ [ ]" in editor.lines())
+    editor.wait(lambda: "@@ -5,2 +5,2 @@ [ ]" in editor.lines())
     editor.keys("<CR>")
     editor.wait(lambda: editor.lines() == changed(0, 2))
     editor.wait(lambda: editor.shows("2 hunks applied"))

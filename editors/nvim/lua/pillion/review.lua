@@ -69,11 +69,14 @@ local function render(review)
   end
   for _, change in ipairs(review.changes) do
     local lines = vim.api.nvim_buf_get_lines(change.buffer, 0, -1, false)
+    local moved = 0
     add("--- " .. change.name, nil)
     for _, hunk in ipairs(change.hunks) do
       local first, behind = hunk.first, hunk.first + #hunk.old
       local box = hunk.chosen and "[x]" or "[ ]"
-      add(("@@ -%d,%d +%d @@ %s"):format(first + 1, #hunk.old, #hunk.new, box), hunk)
+      local at = first + 1
+      add(("@@ -%d,%d +%d,%d @@ %s"):format(at, #hunk.old, at + moved, #hunk.new, box), hunk)
+      moved = moved + #hunk.new - #hunk.old
       table.insert(heads, #shown)
       for row = math.max(0, first - CONTEXT), first - 1 do
         add(" " .. lines[row + 1], hunk)
