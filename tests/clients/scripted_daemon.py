@@ -66,7 +66,7 @@ def edited(asked: str) -> str:
     if "prose" in asked:
         return "I would rather not."
     (fence, language, code) = _FENCED.findall(asked)[-1]
-    if "Fix this problem" in asked:
+    if re.search("Fix th(is|e) problem", asked):
         code = re.sub(r",(\s*\}?\s*)$", r"\1", code)
     words = re.search(r"`(\w+)` [a-z ]*`(\w+)`", asked)
     if words is not None:

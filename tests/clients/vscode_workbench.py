@@ -103,10 +103,7 @@ class Server:
     ) -> None:
         self.data = folder / "data"
         self._extensions = folder / "extensions"
-        for place in ("User", "Machine"):
-            (self.data / place).mkdir(parents=True, exist_ok=True)
-            chosen = json.dumps({**SETTINGS, **settings})
-            (self.data / place / "settings.json").write_text(chosen)
+        self.choose(settings)
         self._environment = dict(environment)
         self._port = _free_port()
         self._install()
@@ -120,6 +117,13 @@ class Server:
             start_new_session=True,
         )
         until(self._answers, what=lambda: "code-server does not answer")
+
+    def choose(self, settings: Mapping[str, Any]) -> None:
+        """Write the user's settings, which windows that are open take over."""
+        for place in ("User", "Machine"):
+            (self.data / place).mkdir(parents=True, exist_ok=True)
+            chosen = json.dumps({**SETTINGS, **settings})
+            (self.data / place / "settings.json").write_text(chosen)
 
     def _command(self) -> list[str]:
         return [
