@@ -32,6 +32,7 @@ VERBS = {
     "pull": "Fetch a model.",
     "verify": "Prove that drafting changes no reply.",
     "bench": "Measure this machine.",
+    "setup": "Point a coding agent or an editor at the daemon.",
     "doctor": "Check this machine and the daemon.",
 }
 

@@ -73,6 +73,12 @@ def command(
     costs: Annotated[
         bool, typer.Option("--costs", help="Show what rounds cost here, by rows, and why.")
     ] = False,
+    client: Annotated[
+        str | None,
+        typer.Option(
+            help="Check instead that this client works with the daemon; it asks one thing."
+        ),
+    ] = None,
     config: ConfigFile = None,
     as_json: AsJson = False,
 ) -> None:
@@ -84,7 +90,7 @@ def command(
         print_costs(load_config(path=config), as_json=as_json)
         return
     checks = []
-    for check in checks_of(config):
+    for check in _client_checks(client, config) if client is not None else checks_of(config):
         checks.append(check)
         if not as_json:
             level = styled(f"{check.level:<7}", _STYLES[check.level], sys.stdout)
@@ -94,6 +100,13 @@ def command(
     if as_json:
         print_json({"ok": not failed, "checks": checks})
     raise typer.Exit(1 if failed else 0)
+
+
+def _client_checks(client: str, config_file: Path | None) -> Iterator[Check]:
+    from sidecar.cli.client_check import checks_of_client
+
+    for name, level, detail in checks_of_client(client, load_config(path=config_file)):
+        yield Check(name, level, detail)
 
 
 def checks_of(config_file: Path | None) -> Iterator[Check]:
