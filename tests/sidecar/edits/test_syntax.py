@@ -92,3 +92,38 @@ def test_regions_hold_every_line_that_was_found(lines, most):
 )
 def test_a_files_language(path, language):
     assert language_of(path) == language
+
+
+CLASS = "import os\n\n\nclass A:\n    x = 1\n\n    @deco\n    def f(self):\n        return lambda: 1\n\n\ny = 2\n"
+
+
+@pytest.mark.parametrize(
+    ("line", "most", "part"),
+    [
+        (8, 40, (7, 9)),
+        (7, 40, (7, 9)),
+        (4, 40, (3, 9)),
+        (8, 1, (8, 9)),
+        (11, 4, (11, 12)),
+    ],
+)
+def test_the_smallest_definition_around_a_line(line, most, part):
+    """Of several lines, so not a lambda. Where it is too long, or there is none, as much of the
+    text as may be."""
+    assert Syntax(CLASS, "python").definition(line, most) == part
+
+
+@pytest.mark.parametrize(
+    ("language", "text", "part"),
+    [
+        ("javascript", "f(\n  () => {\n    g()\n  })\n", (1, 4)),
+        ("typescript", "interface I {\n  a: number\n}\nlet b = 1\n", (0, 3)),
+        ("rust", "struct S {\n    a: u8,\n}\n", (0, 3)),
+        ("go", "package p\n\nfunc f() {\n\tg()\n}\n", (2, 5)),
+        ("c", "int f(void) {\n  return 1;\n}\n", (0, 3)),
+        ("", "a\nb\nc\n", (0, 4)),
+    ],
+)
+def test_definitions_of_other_languages(language, text, part):
+    line = next(n for n, one in enumerate(text.split("\n")) if one and one[0] in " \tb")
+    assert Syntax(text, language).definition(line, 40) == part
