@@ -94,7 +94,19 @@ def test_a_files_language(path, language):
     assert language_of(path) == language
 
 
-CLASS = "import os\n\n\nclass A:\n    x = 1\n\n    @deco\n    def f(self):\n        return lambda: 1\n\n\ny = 2\n"
+CLASS = """import os
+
+
+class A:
+    x = 1
+
+    @deco
+    def f(self):
+        return lambda: 1
+
+
+y = 2
+"""
 
 
 @pytest.mark.parametrize(
