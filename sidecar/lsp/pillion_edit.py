@@ -66,6 +66,9 @@ def code_of(session: Session, params: CodeParams) -> Code:
         named = session.path_of(document.uri) or ""
     if is_secret(named):
         raise Refused(f"{named} looks like it holds secrets, which go into no prompt")
+    file = session.file_of(document.uri)
+    if file is not None and (why := session.view.withheld(file)):
+        raise Refused(f"{named} goes into no prompt: {why}")
     language = params.language or language_of(params.path or named) or document.language
     return Code(document, params.range, language)
 

@@ -146,6 +146,9 @@ async def test_withheld_documents_get_nothing_and_go_nowhere(serve, project):
         params = {"uri": other, "position": {"line": 0, "character": 1}}
         with pytest.raises(RpcFailure, match=why):
             await client.request("pillion/complete", params)
+        for method in ("pillion/edit", "pillion/explain"):
+            with pytest.raises(RpcFailure, match=why):
+                await client.request(method, {"uri": other, "instruction": "x"})
     assert len(door.backend.seen) == seen
     await settled(door, client, uri, CONTEXT)
 
