@@ -231,8 +231,7 @@ class DecodingLoop:
             self._forget(sequence)
             self._fail(sequence.id, error)
             return True
-        if (chunk := sequence.chunk()) is not None:
-            self._report(chunk)
+        self._emit_new(sequence)
         if sequence.ending is not None:
             self._close(sequence)
         return True
@@ -282,14 +281,21 @@ class DecodingLoop:
                 sequence.drafter.commit(last)
             observe(self._target, sequence, 1)
             sequence.prefilled += 1
-            self.reuse.reached(sequence, sequence.prefilled, logits)
         total = len(sequence.request.prompt)
         self._report(
             Prefilling(id=sequence.id, done=total, total=total, cached=sequence.counters.cached)
         )
         commit(sequence, (), chosen)
         sequence.counters.first_token = time.monotonic()
+        self._emit_new(sequence)
+        if known is None:
+            # Whoever waits for the token does not wait for its copy in the cache.
+            self.reuse.reached(sequence, total, logits)
         self._count(prefill_seconds=time.perf_counter() - began)
+
+    def _emit_new(self, sequence: SequenceState) -> None:
+        if (chunk := sequence.chunk()) is not None:
+            self._report(chunk)
 
     def _round(self, sequence: SequenceState) -> None:
         drafting, before = sequence.drafting, len(sequence.tokens)

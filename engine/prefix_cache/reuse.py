@@ -38,8 +38,6 @@ from engine.targets.target import Target
 # change costs that much more than what is behind it. The tokens' own rows take as many bytes as
 # the states do, or more.
 LEAST_GAP, GAP_SHARE = 128, 1 / 16
-# A message's end so close behind another one costs less to compute again than to keep.
-LEAST_STOP = 64
 # For less it is not worth waiting for another request that computes the same.
 LEAST_SHARED = 32
 # How long a turn waits for the disk when nobody else may have one.
@@ -325,12 +323,12 @@ class PrefixReuse:
 
 def _stops(request: GenerateRequest, last: int) -> set[int]:
     """Where a segment ends in front of the prompt's `last` token: every file, the last message,
-    and those before it that are not very short."""
+    and those before it that are not too short to be worth a stop and a copy."""
     stops = {segment.end for segment in request.segments if segment.end < last}
     ends = sorted(end for end in request.boundaries if end < last)
     kept = 0
     for end in ends:
-        if end - kept >= LEAST_STOP or end == ends[-1]:
+        if end - kept >= LEAST_GAP or end == ends[-1]:
             stops.add(end)
             kept = end
     return stops
