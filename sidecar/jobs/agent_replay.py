@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import statistics
 import time
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
@@ -153,13 +154,18 @@ def turn_figures(turns: Sequence[Turn]) -> dict[str, float]:
 
 def _shares(name: str, asked: Sequence[tuple[Asked, float]]) -> dict[str, float]:
     """asked: with what each would have taken cold."""
-    name = name.replace("-", "_").replace(".", "_")
+    name = _key(name)
     prompt = sum(one.prompt for one, _ in asked)
     computed = prompt - sum(one.cached for one, _ in asked)
     return {
         f"{name}_recomputed_share": round(computed / max(prompt, 1), 5),
         f"{name}_ttft_turn2_over_cold": _ratio((one.seconds, cold) for one, cold in asked),
     }
+
+
+def _key(name: str) -> str:
+    """A name as figures have it."""
+    return re.sub(r"\W", "_", name)
 
 
 def _ratio(pairs: Iterable[tuple[float, float]]) -> float:
@@ -216,6 +222,5 @@ def elsewhere_figures(
         return {}
     figures = _shares(f"{name}_{requests[0].agent}", later)
     if again is not None:
-        key = f"{name}_restart_ttft_over_cold".replace(".", "_").replace("-", "_")
-        figures[key] = _ratio([(again.seconds, each * again.prompt)])
+        figures[f"{_key(name)}_restart_ttft_over_cold"] = _ratio([(again.seconds, each * again.prompt)])
     return figures
