@@ -20,13 +20,14 @@ from engine.text.conversation import (
     conversation,
     plain,
     tool_definitions,
+    with_short_ids,
     without_late_system,
 )
 from engine.text.detokenizer import ByteStreamDetokenizer, WindowDetokenizer
 from engine.text.fill_in_middle import FillInMiddle
 from engine.text.reply_grammar import reply_grammar
 from engine.text.reply_reader import REASONING, Layout, ReplyReader, layout_of
-from engine.text.tool_calls import form_of
+from engine.text.tool_calls import MISTRAL, MISTRAL_ARGS, MISTRAL_ID, form_of
 from engine.text.vocabulary import END_TOKENS, Vocabulary
 
 # Ends of messages that get a boundary; older ones are in the cache already, or will not be.
@@ -181,6 +182,8 @@ class TextCodec:
         turns = conversation(messages, developer=chosen.knows_developer)
         if not chosen.shows_late_system:
             turns = without_late_system(turns)
+        if self._layout(tools).form in (MISTRAL, MISTRAL_ARGS, MISTRAL_ID):
+            turns = with_short_ids(turns)
         defined = tool_definitions(tools)
         variables = plain(dict(template or {}), "chat_template_kwargs")
         if not reasoning:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -152,6 +153,27 @@ def without_late_system(turns: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return system + [
         {**turn, "role": "user"} if turn["role"] == "system" else turn for turn in turns[lead:]
     ]
+
+
+def with_short_ids(turns: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """For Mistral's templates, which want a call's id to be nine letters and digits."""
+    short = []
+    for turn in turns:
+        turn = dict(turn)
+        if isinstance(turn.get("tool_call_id"), str):
+            turn["tool_call_id"] = _short(turn["tool_call_id"])
+        if turn.get("tool_calls"):
+            turn["tool_calls"] = [
+                {**call, "id": _short(str(call.get("id")))} for call in turn["tool_calls"]
+            ]
+        short.append(turn)
+    return short
+
+
+def _short(id: str) -> str:
+    if len(id) == 9 and id.isalnum():
+        return id
+    return hashlib.blake2b(id.encode(), digest_size=5).hexdigest()[:9]
 
 
 def alternating(turns: list[dict[str, Any]]) -> list[dict[str, Any]]:

@@ -9,7 +9,7 @@ from collections.abc import AsyncGenerator
 import msgspec
 from starlette.types import Receive, Scope, Send
 
-from engine import ContextLengthExceeded, Finished, PillionError, RequestError
+from engine import ContextLengthExceeded, Finished, ModelInfo, PillionError, RequestError
 from sidecar.http.endpoint import Endpoint, Exchange
 from sidecar.http.errors import error_response, status_of
 from sidecar.http.message_blocks import MessageBlocks
@@ -29,6 +29,7 @@ from sidecar.http.schema.usage import facts_of
 from sidecar.http.sse import EventStream
 from sidecar.jobs.chat import Chat, open_turn, render
 from sidecar.jobs.turn import Ended, Part, Progress, Turn, Waiting, head_of
+from sidecar.services import Services
 
 _KINDS = {
     401: "authentication_error",
@@ -54,7 +55,7 @@ class Messages(Endpoint[MessagesRequest]):
             await refuse(error, scope, receive, send)
 
     async def answer(self, wire: MessagesRequest, exchange: Exchange) -> None:
-        model = served_model(self.services, wire.model)
+        model = _served(self.services, wire.model)
         user = wire.metadata.user_id if wire.metadata is not None else None
         chat = msgspec.structs.replace(
             chat_of(wire),
@@ -91,13 +92,19 @@ class CountTokens(Endpoint[CountTokensRequest]):
             await refuse(error, scope, receive, send)
 
     async def answer(self, wire: CountTokensRequest, exchange: Exchange) -> None:
-        model = served_model(self.services, wire.model)
+        model = _served(self.services, wire.model)
         chat = chat_of(wire)
         # What does not fit is counted, too, and what holds a reply to a form costs no tokens.
         chat = msgspec.structs.replace(chat, reply=None)
         boundless = msgspec.structs.replace(model, context=2**62)
         prompt = await render(self.services, chat, boundless)
         await exchange.json(TokenCount(len(prompt.tokens)))
+
+
+def _served(services: Services, name: str | None) -> ModelInfo:
+    """The loaded model. Claude Code asks for some of Anthropic's by name whatever it is told, so
+    those mean it, too; the reply says which one it is."""
+    return served_model(services, None if name and name.startswith("claude-") else name)
 
 
 def chat_of(wire: CountTokensRequest) -> Chat:

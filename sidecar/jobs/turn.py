@@ -27,6 +27,9 @@ from engine import (
     error_of,
 )
 
+# A call that is being written is a token a round; clients need not hear of each.
+_OFTEN = 1.0
+
 
 class Progress(Struct, frozen=True):
     """`done` of `total` prompt tokens are computed; `cached` of them came free."""
@@ -92,11 +95,16 @@ class Turn:
         first, silence: seconds after which a `Waiting` comes in place of the first event, and of a
         later one. Raises the error that a reply fails with.
         """
+        loop = asyncio.get_running_loop()
+        sent = 0.0
         async for index, event in self._events(first, silence):
-            if event is None:
-                yield Part(content=Waiting())
-                continue
-            for part in self._choices[index].parts(event):
+            parts = (
+                [Part(content=Waiting())] if event is None else self._choices[index].parts(event)
+            )
+            for part in parts:
+                if isinstance(part.content, Waiting) and loop.time() - sent < _OFTEN:
+                    continue
+                sent = loop.time()
                 yield part
 
     async def _events(

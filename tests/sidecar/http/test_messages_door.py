@@ -168,6 +168,11 @@ async def test_a_full_queue_is_a_429_with_retry_after() -> None:
     assert response.json()["error"]["type"] == "rate_limit_error"
 
 
+async def test_anthropics_own_models_mean_the_one_that_is_served() -> None:
+    assert (await posted(model="claude-haiku-4-5")).json()["model"] == "fake"
+    assert (await posted(model="gpt-5")).json()["error"]["type"] == "not_found_error"
+
+
 async def test_tokens_are_counted_also_beyond_the_context() -> None:
     count = await posted(path=f"{PATH}/count_tokens")
     assert count.json() == {"input_tokens": 13}
