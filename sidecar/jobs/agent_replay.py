@@ -222,5 +222,7 @@ def elsewhere_figures(
         return {}
     figures = _shares(f"{name}_{requests[0].agent}", later)
     if again is not None:
-        figures[f"{_key(name)}_restart_ttft_over_cold"] = _ratio([(again.seconds, each * again.prompt)])
+        figures[f"{_key(name)}_restart_ttft_over_cold"] = _ratio(
+            [(again.seconds, each * again.prompt)]
+        )
     return figures
