@@ -57,9 +57,9 @@ FOR_ALL, OURS_ONLY = "for all", "ours only"
 PEER_TASKS = 12
 # Of the time; what is left is for the peers on the small model.
 MAIN_SHARE = 0.7
-# What llama.cpp can run, and how many of the tasks: a reply takes it seconds on two cores. mlx_lm
-# takes half a minute, so it gets the last one.
-SMALL_MODEL, SMALL_TASKS = "smollm2-135m", 4
+# What llama.cpp can run, how many of the tasks and how much of each: a reply takes it seconds on
+# two cores. mlx_lm takes half a minute, so it gets the last one.
+SMALL_MODEL, SMALL_TASKS, SMALL_TOKENS = "smollm2-135m", 4, 96
 LLAMA_WAYS = (LLAMA, f"{LLAMA} ngram_simple", f"{LLAMA} ngram_mod")
 EDIT_TOKENS, EDIT_MINUTES, EDIT_REPEAT = 224, 6.0, 3
 KILL_TRIALS, KILLED_FILES = 100, 24
@@ -153,7 +153,7 @@ class EditBenchmark:
             self._ours = [one.name for one in contenders]
             if self._settings.peers:
                 await self._add_mlx_lm(contenders, self._options, running)
-            return await self._raced(model, client, contenders, tasks, share)
+            return await self._raced(model, client, contenders, tasks, share, tasks[:PEER_TASKS])
 
     async def _small(self, tasks: Sequence[EditTask]) -> None:
         """llama.cpp with its own lookup, and what else is there, on a model that it can run."""
@@ -185,7 +185,10 @@ class EditBenchmark:
                     running.push_async_callback(served.stop)
                     contenders.append(served)
             await self._add_mlx_lm(contenders, options, running)
-            await self._raced(SMALL_MODEL, client, contenders, tasks, 1 - MAIN_SHARE)
+            share = 1 - MAIN_SHARE
+            await self._raced(
+                SMALL_MODEL, client, contenders, tasks, share, tasks[-1:], SMALL_TOKENS
+            )
 
     async def _add_mlx_lm(
         self,
@@ -209,16 +212,18 @@ class EditBenchmark:
         contenders: Sequence[Contender],
         tasks: Sequence[EditTask],
         share: float,
+        for_all: Sequence[EditTask],
+        max_tokens: int | None = None,
     ) -> Runs:
+        """share: of the time. for_all: the tasks that mlx_lm gets, too."""
         note(f"{len(tasks)} edits by {', '.join(one.name for one in contenders)} on {model}")
         self._kernels[model] = client.status().kernels
-        for_all = tasks[:PEER_TASKS] if model != SMALL_MODEL else tasks[-1:]
         race = Race(
             tasks=[
                 await _rendered(client, task, FOR_ALL if task in for_all else OURS_ONLY)
                 for task in tasks
             ],
-            max_tokens=self._settings.max_tokens,
+            max_tokens=max_tokens or self._settings.max_tokens,
             # Loading does not count.
             deadline=time.monotonic() + 60 * self._settings.minutes * share,
         )
