@@ -127,6 +127,7 @@ __all__ = [
     "baseline_command",
     "crash_trials_command",
     "drafter_kind",
+    "engine_backend",
     "engine_client",
     "error_of",
     "installed_models",
@@ -148,9 +149,14 @@ __all__ = [
 
 def engine_client(options: EngineOptions, cache: CacheOptions | None = None) -> EngineClient:
     """A client of a real engine (not started yet). Imports no mlx until its thread runs."""
+    return EngineClient(engine_backend(options, cache))
+
+
+def engine_backend(options: EngineOptions, cache: CacheOptions | None = None) -> Backend:
+    """The real engine itself, for a client with something in between."""
     from engine.engine import Engine
 
-    return EngineClient(Engine(options, cache=cache))
+    return Engine(options, cache=cache)
 
 
 def scripted_client(reply: str) -> EngineClient:

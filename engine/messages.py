@@ -254,6 +254,8 @@ class Finished(Struct, frozen=True, kw_only=True, tag=True):
     regimes: what decoding took and gained, by kind of text. The first token comes from prefill,
         so it is not counted.
     timeline, log: when asked for (`GenerateRequest.explain`), the rounds, joined and one by one.
+    served_by: who decoded it, where that was an upstream; then its ids are not known: `tokens` has
+        -1 for each and `token_hash` is empty. fallback: why an upstream did not.
     """
 
     id: str
@@ -279,6 +281,8 @@ class Finished(Struct, frozen=True, kw_only=True, tag=True):
     regimes: tuple[RegimeSurplus, ...] = ()
     timeline: tuple[Span, ...] = ()
     log: tuple[Round, ...] = ()
+    served_by: str = ""
+    fallback: str = ""
 
     @property
     def tokens_per_round(self) -> float:

@@ -6,6 +6,7 @@ import difflib
 import ipaddress
 import os
 import tomllib
+import urllib.parse
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin
@@ -35,6 +36,18 @@ class HttpConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     api_key: str | None = None
     max_body_bytes: int = 32 << 20
     max_header_bytes: int = 64 << 10
+
+
+class EngineConfig(EngineOptions, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """`EngineOptions`, and another engine in front. upstream: the OpenAI-compatible ``http://host/v1``
+    that decodes. upstream_model: its name there; None takes the first it lists. upstream_key: the
+    name of the environment variable with its API key. upstream_fallback: load `model` and let it
+    answer while the upstream is down."""
+
+    upstream: str | None = None
+    upstream_model: str | None = None
+    upstream_key: str | None = None
+    upstream_fallback: bool = True
 
 
 class CompletionConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -90,7 +103,7 @@ class EditConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 class Config(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     daemon: DaemonConfig = DaemonConfig()
     http: HttpConfig = HttpConfig()
-    engine: EngineOptions = EngineOptions()
+    engine: EngineConfig = EngineConfig()
     cache: CacheOptions = CacheOptions()
     completion: CompletionConfig = CompletionConfig()
     workspace: WorkspaceConfig = WorkspaceConfig()
@@ -311,6 +324,15 @@ def _header_safe(value: str) -> bool:
     return bool(value) and value.isascii() and value.isprintable() and " " not in value
 
 
+def _is_address(value: str) -> bool:
+    parts = urllib.parse.urlsplit(value)
+    return parts.scheme in ("http", "https") and bool(parts.hostname) and parts.username is None
+
+
+def _is_variable(value: str) -> bool:
+    return value.isidentifier() and value.isascii()
+
+
 _RULES: list[_Rule] = [
     _one_of("daemon.log_level", "debug", "info", "warning", "error"),
     ("daemon.runtime_dir", "an absolute path", lambda v: Path(v).expanduser().is_absolute()),
@@ -329,6 +351,8 @@ _RULES: list[_Rule] = [
     _at_least("engine.max_active", 1),
     _at_least("engine.max_queue", 1),
     _one_of("engine.dtype", "auto", "bfloat16", "float32"),
+    ("engine.upstream", "an address such as http://host:8000/v1", _is_address),
+    ("engine.upstream_key", "the name of an environment variable", _is_variable),
     _at_least("cache.memory", 0),
     ("cache.dir", "an absolute path", lambda v: Path(v).expanduser().is_absolute()),
     _at_least("cache.disk", 0),

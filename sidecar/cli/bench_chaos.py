@@ -11,11 +11,11 @@ from pathlib import Path
 import msgspec
 import typer
 
-from engine import CacheOptions, EngineOptions, watched_client
+from engine import CacheOptions, watched_client
 from sidecar.cli.private_daemon import private_daemon
 from sidecar.cli.report import report_console, write_report
 from sidecar.cli.terminal import note, say_error
-from sidecar.config import Config
+from sidecar.config import Config, EngineConfig
 from sidecar.jobs.chaos import Chaos, Ledger, chaos
 
 CHAOS_MINUTES = 10.0
@@ -25,7 +25,7 @@ _CACHE_BYTES = 64 << 20
 EXIT_WRONG = 1
 
 
-def bench_chaos(options: EngineOptions, minutes: float, json: Path | None) -> None:
+def bench_chaos(options: EngineConfig, minutes: float, json: Path | None) -> None:
     """Measure, print and write; exits 1 if anything happened that should not."""
     note(f"{STREAMS} clients for {minutes:g} minutes, on {options.model}")
     result = run(options, seconds=60 * minutes)
@@ -39,7 +39,7 @@ def bench_chaos(options: EngineOptions, minutes: float, json: Path | None) -> No
         raise typer.Exit(EXIT_WRONG)
 
 
-def run(options: EngineOptions, *, seconds: float) -> Chaos:
+def run(options: EngineConfig, *, seconds: float) -> Chaos:
     """The clients and the daemon in this process, the engine real."""
     ledger = Ledger()
     cache = CacheOptions(memory=_CACHE_BYTES, disk=0)

@@ -143,11 +143,11 @@ def _detach(
 
 
 def _serve(settings: Config, *, as_json: bool) -> int:
-    from engine import engine_client
     from sidecar.daemon import Daemon
+    from sidecar.upstream.client import client_of
 
     _log_to_stderr(settings.daemon.log_level)
-    engine = engine_client(settings.engine, cache_options(settings, os.environ))
+    engine = client_of(settings.engine, cache_options(settings, os.environ), os.environ)
     watcher: list[asyncio.Task[None]] = []
 
     def opened(services: Services, address: Address) -> None:
@@ -204,8 +204,8 @@ def _announce_ready(status: dict[str, Any], *, as_json: bool) -> None:
     model = status["model"]
     parts = [
         model["id"],
-        f"{model['parameters'] / 1e6:.1f} M parameters",
-        human_bytes(model["weight_bytes"]),
+        f"{model['parameters'] / 1e6:.1f} M parameters" if model["parameters"] else "",
+        human_bytes(model["weight_bytes"]) if model["weight_bytes"] else "",
         f"context {model['context']}",
         f"drafting with {' and '.join(status['drafters'])}" if status["drafters"] else "",
         describe_exactness(status),

@@ -69,6 +69,8 @@ def rows(status: dict[str, Any]) -> Iterator[tuple[str, str]]:
 
 
 def _model(model: dict[str, Any]) -> str:
+    if model["family"] == "upstream":
+        return f"{model['id']} at {model['path']} (context {model['context']})"
     return (
         f"{model['id']} ({model['family']}, {model['parameters'] / 1e6:.1f} M parameters, "
         f"{model['quantization']}, {human_bytes(model['weight_bytes'])}, "

@@ -6,8 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from engine import EngineOptions
-from sidecar.config import Config, ConfigError, config_path, environment_of, load_config
+from sidecar.config import (
+    Config,
+    ConfigError,
+    EngineConfig,
+    config_path,
+    environment_of,
+    load_config,
+)
 
 
 def write(path: Path, text: str) -> Path:
@@ -29,7 +35,7 @@ def test_each_source_beats_the_one_before(home: Path) -> None:
     config = load_config({"http.port": 1003, "engine.draft": None}, path=file, environ=environ)
     assert config.http.port == 1003
     assert config.http.host == "localhost"
-    assert config.engine == EngineOptions(max_width=3, prefill_chunk=64)
+    assert config.engine == EngineConfig(max_width=3, prefill_chunk=64)
 
 
 def test_file_is_found_where_xdg_says(home: Path) -> None:

@@ -143,7 +143,9 @@ class Record:
         request = known.request
         if kind_of(request.id) == REPLAY:
             return
-        replay = isinstance(ending, Finished) and bool(ending.tokens)
+        # What an upstream or its stand-in decoded cannot be had again.
+        own = isinstance(ending, Finished) and not ending.served_by and not ending.fallback
+        replay = own and isinstance(ending, Finished) and bool(ending.tokens)
         if isinstance(ending, Finished) and replay:
             self._replays.append((request, ending))
             self._forget_long_ones()
@@ -231,7 +233,7 @@ def _fallbacks(finished: Finished) -> list[Fallback]:
         for reason, seconds in regime.target_only.items():
             spent[reason] = spent.get(reason, 0.0) + seconds
     parts = sorted(spent.items(), key=lambda part: -part[1])
-    whole = [finished.width_reason, finished.inexact_reason]
+    whole = [finished.fallback, finished.width_reason, finished.inexact_reason]
     return [
         *(Fallback(reason=reason) for reason in whole if reason),
         *(Fallback(reason=reason, seconds=round(seconds, 6)) for reason, seconds in parts),

@@ -33,7 +33,8 @@ class Usage(Struct, frozen=True, kw_only=True):
 class ReplyFacts(Struct, frozen=True, kw_only=True):
     """The `pillion` object; names and units are those of `engine.Finished`. `timeline` and `log`
     are there if `explain` asked for them. repaired_calls: tool calls that were not quite in form,
-    and what was wrong. unread_calls: why something that looks like a call was left in the text."""
+    and what was wrong. unread_calls: why something that looks like a call was left in the text.
+    served_by: the upstream that decoded it; fallback: why one did not."""
 
     seed: int
     exact: bool
@@ -54,6 +55,8 @@ class ReplyFacts(Struct, frozen=True, kw_only=True):
     unread_calls: tuple[str, ...] | UnsetType = UNSET
     timeline: tuple[Span, ...] | UnsetType = UNSET
     log: tuple[Round, ...] | UnsetType = UNSET
+    served_by: str | UnsetType = UNSET
+    fallback: str | UnsetType = UNSET
 
 
 def usage_of(*replies: Finished, reasoning: int = 0, choices: int | None = None) -> Usage:
@@ -101,4 +104,6 @@ def facts_of(
         regimes=finished.regimes,
         timeline=finished.timeline or UNSET,
         log=finished.log or UNSET,
+        served_by=finished.served_by or UNSET,
+        fallback=finished.fallback or UNSET,
     )

@@ -1,0 +1,91 @@
+"""What an upstream is and can do, as it tells itself."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from msgspec import Struct
+
+from engine import ModelInfo
+from sidecar.upstream.connection import Connection, Refused, Unavailable
+from sidecar.upstream.prompt import VOCABULARY, Mode, marks_of
+
+UNKNOWN_CONTEXT = 32768
+"""Taken where an upstream does not say how long a prompt may be."""
+
+
+class Capabilities(Struct, frozen=True, kw_only=True):
+    """model: its name there. context: in tokens; None where it does not say. gaps: how it fills
+    them."""
+
+    model: str
+    context: int | None
+    gaps: Mode
+
+
+async def look(connection: Connection, wanted: str | None) -> Capabilities:
+    """Ask the upstream. wanted: the model to use; None takes the first. Raises Unavailable."""
+    try:
+        listed = await connection.get(f"{connection.url}/models")
+        models = {str(model["id"]): model for model in listed["data"]}
+    except Refused as error:
+        raise Unavailable(f"{error.message}; is it an OpenAI-compatible /v1?") from error
+    except (KeyError, TypeError) as error:
+        raise Unavailable("what it lists as its models is no such list") from error
+    if not models:
+        raise Unavailable("it serves no model")
+    model = wanted or next(iter(models))
+    if model not in models and len(models) > 1:
+        names = ", ".join(list(models)[:10])
+        raise Unavailable(f"it serves no model {model!r} ([engine] upstream_model), but {names}")
+    facts = models.get(model) or next(iter(models.values()))
+    props = await _props(connection)
+    return Capabilities(
+        model=model, context=_context(facts, props), gaps=_gaps(model, props is not None)
+    )
+
+
+async def _props(connection: Connection) -> dict[str, Any] | None:
+    """llama.cpp's (and Pillion's) `/props`, beside which there is `/infill`."""
+    try:
+        props = await connection.get(f"{connection.root}/props")
+    except (Unavailable, Refused):
+        return None
+    return props if isinstance(props, dict) and "default_generation_settings" in props else None
+
+
+def _context(model: dict[str, Any], props: dict[str, Any] | None) -> int | None:
+    settings = (props or {}).get("default_generation_settings") or {}
+    said = (
+        settings.get("n_ctx") if isinstance(settings, dict) else None,
+        model.get("max_model_len"),
+        model.get("context_length"),
+    )
+    return next((int(n) for n in said if isinstance(n, int) and n > 0), None)
+
+
+def _gaps(model: str, llama: bool) -> Mode:
+    if llama:
+        return "infill"
+    return "tokens" if marks_of(model) is not None else "suffix"
+
+
+def model_info(found: Capabilities, url: str, context: int | None) -> ModelInfo:
+    """What the doors are told of it. context: as set, which wins where it is less."""
+    known = found.context or UNKNOWN_CONTEXT
+    return ModelInfo(
+        id=found.model,
+        path=url,
+        family="upstream",
+        context=min(context, known) if context is not None else known,
+        vocab_size=VOCABULARY,
+        parameters=0,
+        weight_bytes=0,
+        cache_bytes_per_token=0,
+        quantization="unknown",
+        eos_token_ids=(),
+        has_chat_template=True,
+        # A gap's prompt is none that could be told by its tokens.
+        has_fim=False,
+        fingerprint="upstream",
+    )
