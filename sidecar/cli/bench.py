@@ -195,6 +195,9 @@ def command(
 
     edit: edits with a known right answer in held-out files, on the built-in pair; some on SmolLM2
     with llama.cpp. --no-peers leaves others out.
+
+    cache: requests of recorded agents with the cache, without it, after a restart, and by mlx_lm's
+    and llama.cpp's servers; keystrokes, branchings, killed writers, and whether a reply changed.
     """
     for path in (json, picture, record, report):
         check_writable(path)
