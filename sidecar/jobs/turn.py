@@ -98,10 +98,10 @@ class Turn:
         loop = asyncio.get_running_loop()
         sent = 0.0
         async for index, event in self._events(first, silence):
-            parts = (
-                [Part(content=Waiting())] if event is None else self._choices[index].parts(event)
-            )
-            for part in parts:
+            if event is None:
+                yield Part(content=Waiting())
+                continue
+            for part in self._choices[index].parts(event):
                 if isinstance(part.content, Waiting) and loop.time() - sent < _OFTEN:
                     continue
                 sent = loop.time()
