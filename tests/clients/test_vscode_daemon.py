@@ -36,9 +36,11 @@ class Home:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.environment: Mapping[str, str] = private_environment(folder) | {
-            "PILLION_HTTP_PORT": "0",
-            "PATH": f"{folder / 'project'}:{PILLION.parent}:{os.environ['PATH']}",
+            "PILLION_HTTP_PORT": "0"
         }
+        # VS Code takes PATH from a login shell.
+        path = f"{folder / 'project'}:{PILLION.parent}:{os.environ['PATH']}"
+        (folder / ".profile").write_text(f'export PATH="{path}"\n')
         self.project = folder / "project"
         self.evil_ran = folder / "evil"
         (self.project / ".vscode").mkdir(parents=True)
