@@ -52,7 +52,7 @@ async def test_schemathesis_finds_nothing(tmp_path: Path) -> None:
             installed.program("schemathesis"),
             "run",
             f"{door.url}/openapi.json",
-            *("--phases", "coverage,fuzzing", "--max-examples", "10", "--workers", "1"),
+            *("--phases", "coverage,fuzzing", "--max-examples", "5", "--workers", "1"),
             *("--exclude-checks", BEYOND_SCHEMAS, "--continue-on-failure", "--no-color"),
             cwd=tmp_path,
             env=peer_environment(os.environ),
