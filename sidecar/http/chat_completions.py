@@ -72,6 +72,7 @@ def chat_of(wire: ChatRequest, session: str | None) -> Chat:
         tools=tuple(_plain(tool) for tool in tools),
         reply=reply_format_of(wire),
         template=template,
+        several_calls=wire.parallel_tool_calls is not False,
         n=wire.n or 1,
         prediction=_prediction(wire),
         logprobs=(wire.top_logprobs or 0) if wire.logprobs else None,

@@ -116,6 +116,7 @@ def chat_of(wire: CountTokensRequest) -> Chat:
         messages=tuple(messages_of(wire)),
         tools=tools,
         reply=reply_format_of(wire, bool(tools)),
+        several_calls=not (wire.tool_choice and wire.tool_choice.disable_parallel_tool_use),
         template=template_of(wire),
     )
 

@@ -94,6 +94,7 @@ def chat_of(
         messages=(*instructions, *conversation),
         tools=tuple(functions),
         reply=_reply_format(wire, bool(functions)),
+        several_calls=wire.parallel_tool_calls is not False,
         template=reasoning_variables(effort) | (wire.chat_template_kwargs or {}),
         max_tokens=wire.max_output_tokens,
         temperature=wire.temperature,

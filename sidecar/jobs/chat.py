@@ -34,7 +34,8 @@ class Chat(Struct, frozen=True, kw_only=True):
 
     messages: OpenAI-shaped. tools: OpenAI-shaped function definitions. template: further variables
     of the chat template. reply: what the reply is held to. logit_bias: token id to bias. seed: any
-    integer; the second of `n` choices has the next one. prediction: what the reply may turn out to
+    integer; the second of `n` choices has the next one. several_calls: or else a reply ends
+    behind its first. prediction: what the reply may turn out to
     be. logprobs, explain: see `GenerateRequest`. session: a retention hint for the prefix cache.
     """
 
@@ -43,6 +44,7 @@ class Chat(Struct, frozen=True, kw_only=True):
     tools: tuple[Mapping[str, Any], ...] = ()
     template: Mapping[str, Any] = {}
     reply: ReplyFormat | None = None
+    several_calls: bool = True
     n: int = 1
     prediction: str = ""
     logprobs: int | None = None
@@ -78,7 +80,7 @@ async def open_turn(services: Services, chat: Chat, model: ModelInfo) -> Turn:
     requests = choices_of(request, chat.n)
     tools = chat.tools or None
     readers = [services.engine.reader(tools, reasoning=prompt.reasoning) for _ in requests]
-    return Turn(services.engine, requests, readers)
+    return Turn(services.engine, requests, readers, calls=None if chat.several_calls else 1)
 
 
 def choices_of(request: GenerateRequest, n: int, first: int = 0) -> list[GenerateRequest]:

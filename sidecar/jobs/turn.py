@@ -74,17 +74,19 @@ class Part(Struct, frozen=True, kw_only=True):
 
 class Turn:
     """Opens a reply for each of `requests`, each with its reader; all to one prompt, or none of
-    them with tools."""
+    them with tools. calls: a reply ends behind so many."""
 
     def __init__(
         self,
         engine: EngineClient,
         requests: Sequence[GenerateRequest],
         readers: Sequence[PieceReader],
+        *,
+        calls: int | None = None,
     ) -> None:
         self.prompt_tokens = len(requests[0].prompt)
         self._choices = [
-            _Choice(index, reader, request)
+            _Choice(index, reader, request, calls)
             for index, (reader, request) in enumerate(zip(readers, requests, strict=True))
         ]
         self._replies = [engine.generate(request) for request in requests]
@@ -101,11 +103,15 @@ class Turn:
             if event is None:
                 yield Part(content=Waiting())
                 continue
-            for part in self._choices[index].parts(event):
+            choice = self._choices[index]
+            for part in choice.parts(event):
                 if isinstance(part.content, Waiting) and loop.time() - sent < _OFTEN:
                     continue
                 sent = loop.time()
                 yield part
+            if choice.full and not choice.cut:
+                choice.cut = True
+                self._replies[index].cancel()
 
     async def _events(
         self, seconds: float, silence: float
@@ -136,7 +142,7 @@ class Turn:
     def cancel(self) -> None:
         """End every reply where it is; each still has its `Ended`, with the reason ``length``."""
         for choice, reply in zip(self._choices, self._replies, strict=True):
-            choice.cancelled = True
+            choice.cut = True
             reply.cancel()
 
     async def aclose(self) -> None:
@@ -154,18 +160,28 @@ class Turn:
 class _Choice:
     """One reply on its way from events to parts."""
 
-    def __init__(self, index: int, reader: PieceReader, request: GenerateRequest) -> None:
+    def __init__(
+        self, index: int, reader: PieceReader, request: GenerateRequest, most_calls: int | None
+    ) -> None:
         self._index = index
+        self._most_calls = most_calls
         self._reader = reader
         self._request = request
-        self.cancelled = False
+        # Whether it was ended here, before the engine did.
+        self.cut = False
         self._calls = 0
         self._logprobs: list[TokenLogprob] = []
         self._undecided = self._reasoning_tokens = 0
         self._repaired: list[str] = []
         self._unread: list[str] = []
 
+    @property
+    def full(self) -> bool:
+        """Whether it has made all the calls that it may; what follows is dropped."""
+        return self._most_calls is not None and self._calls >= self._most_calls
+
     def parts(self, event: Event) -> list[Part]:
+        """What the event brings."""
         match event:
             case Prefilling():
                 return [self._part(Progress(event.done, event.total, event.cached))]
@@ -184,13 +200,13 @@ class _Choice:
                 return self._end(event)
 
     def _end(self, finished: Finished) -> list[Part]:
-        if finished.finish_reason == "cancelled" and not self.cancelled:
+        if finished.finish_reason == "cancelled" and not self.cut:
             raise EngineError("the reply was cancelled: the daemon is stopping", code="cancelled")
         complete = finished.finish_reason == "stop"
         pieces = self._reader.finish(complete=complete)
         parts = [part for piece in pieces for part in self._piece(piece)]
-        reason = "length" if self.cancelled and not complete else finished.finish_reason
-        if self._calls and complete:
+        reason = "length" if self.cut and not complete else finished.finish_reason
+        if self.full or (self._calls and complete):
             reason = "tool_calls"
         ended = Ended(
             finished=finished,
@@ -202,6 +218,8 @@ class _Choice:
         return [*parts, self._part(ended)]
 
     def _piece(self, piece: Reasoned | Said | ToolCall | Unread) -> list[Part]:
+        if self.full:
+            return []
         if isinstance(piece, Unread):
             self._unread.append(piece.reason)
             return []

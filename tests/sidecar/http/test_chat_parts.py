@@ -68,6 +68,15 @@ async def test_what_is_no_call_of_a_tool_is_text_and_flagged() -> None:
     assert hidden["message"]["content"] == CALL
 
 
+async def test_one_call_at_most_ends_the_reply() -> None:
+    engine = FakeEngine(REPLY)
+    async with asgi_door(engine) as client:
+        response = await chat(client, tools=[READ], parallel_tool_calls=False)
+    choice = response.json()["choices"][0]
+    assert len(choice["message"]["tool_calls"]) == 1
+    assert choice["finish_reason"] == "tool_calls"
+
+
 async def test_several_choices_whole_and_streamed() -> None:
     def reply(request: GenerateRequest) -> str:
         return f"seed {request.seed}"
