@@ -11,6 +11,7 @@ from __future__ import annotations
 import ast
 import json
 import re
+import warnings
 from collections.abc import Mapping
 from typing import Any
 
@@ -127,13 +128,23 @@ def _value(text: str) -> tuple[Any, str]:
             )
         except ValueError:
             pass
-        try:
-            value = ast.literal_eval(candidate)
-            json.dumps(value)
-        except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
-            continue
-        return value, "it was written as Python has it"
+        value = _python(candidate)
+        if value is not None:
+            return value, "it was written as Python has it"
     return None, ""
+
+
+def _python(text: str) -> Any:
+    """What a literal of Python means, if JSON has such a value; else None."""
+    with warnings.catch_warnings():
+        # Python warns of backslashes that mean nothing to it.
+        warnings.simplefilter("ignore")
+        try:
+            value = ast.literal_eval(text)
+            json.dumps(value)
+        except (ValueError, SyntaxError, TypeError, MemoryError):
+            return None
+    return value
 
 
 def _balanced(text: str) -> str | None:

@@ -202,9 +202,7 @@ class ReplyReader:
         """Whether `text`, from the opening marker on, could be made calls of, or given up."""
         form = self._layout.form
         assert form is not None
-        calls: Sequence[ToolCall] = read_calls(text, form, self._tools)
-        if not calls and (closed or self._complete):
-            calls = repaired_calls(text, form, self._tools)
+        calls = self._calls(text, form, repair=closed or self._complete)
         if not calls:
             if closed and certainly_over(text, form):
                 self._give_up("it cannot be read", pieces)
@@ -219,6 +217,14 @@ class ReplyReader:
             pieces += calls
         self._held, self._opener = self._held[len(text) :], ""
         return True
+
+    def _calls(self, text: str, form: Form, *, repair: bool) -> Sequence[ToolCall]:
+        try:
+            calls = read_calls(text, form, self._tools)
+            return repaired_calls(text, form, self._tools) if repair and not calls else calls
+        except RecursionError:
+            # Arguments that are nested a thousand deep are no arguments.
+            return ()
 
     def _give_up(self, reason: str, pieces: list[Piece]) -> None:
         """Say the opening marker, with one that belongs to it, and read on behind it."""

@@ -141,10 +141,13 @@ def test_what_can_only_mean_one_call_is_repaired(layout: Layout, written: str) -
         '<tool_call>{"name": "read", "parameters": {"path": "a"}, "input": {}}</tool_call>',
         '<tool_call>{"name": "read", "arguments": [1]}</tool_call>',
         "<tool_call>read a.py</tool_call>",
+        "<tool_call>{'name': '\\d'}]</tool_call>",
+        f"<tool_call>{'[' * 20000}</tool_call>",
+        f'<tool_call>{{"name": "read", "arguments": {"[" * 20000}{"]" * 20000}}}</tool_call>',
     ],
 )
 def test_what_is_not_clear_is_text(written: str) -> None:
-    said, unread = pieces(written, JSON)
+    said, unread = pieces(written, JSON, step=1000)
     assert said == Said(written)
     assert isinstance(unread, Unread)
 
