@@ -7,7 +7,7 @@ import {
   type LanguageClientOptions,
   type Middleware,
 } from "vscode-languageclient/node";
-import { answers, connect, crashed, findSocket } from "./daemon";
+import { answers, connect, crashed, findSocket, Gone } from "./daemon";
 import { findExecutable, NotInstalled } from "./executable";
 import type { StatusResult, Summary } from "./protocol";
 import { settings } from "./settings";
@@ -58,11 +58,18 @@ export class Connection implements vscode.Disposable {
 
   /** The client, or after an explanation to the user undefined. */
   require(): LanguageClient | undefined {
-    if (this.client === undefined) {
-      const why = this.current.kind === "error" ? this.current.message : "it is not connected yet";
-      void vscode.window.showWarningMessage(`Pillion: ${why}`);
-    }
+    if (this.client === undefined) void this.explain();
     return this.client;
+  }
+
+  private async explain(): Promise<void> {
+    if (this.current.kind === "starting") {
+      void vscode.window.showInformationMessage("Pillion: the daemon is starting.");
+      return;
+    }
+    const why = this.current.kind === "error" ? this.current.message : "the daemon does not run";
+    const start = "Start It";
+    if ((await vscode.window.showWarningMessage(`Pillion: ${why}.`, start)) === start) this.retry();
   }
 
   /** Keep connected until `dispose`. */
@@ -78,6 +85,11 @@ export class Connection implements vscode.Disposable {
         mayStart = await this.shouldStartAgain();
       } catch (error) {
         if (this.disposed) return;
+        if (error instanceof Gone && this.mayBeTriedAgain()) {
+          this.log.info(error.message);
+          mayStart = settings.startDaemon();
+          continue;
+        }
         this.fail(error);
         await this.wakeup.wait();
         this.crashes.length = 0;
@@ -122,7 +134,7 @@ export class Connection implements vscode.Disposable {
     const client = this.clientOf(() => Promise.resolve({ reader: socket, writer: socket }));
     this.live = client;
     try {
-      await client.start();
+      await Promise.race([client.start(), over.then(gone)]);
       client.onNotification("pillion/didChangeStatus", (summary: Summary) => {
         this.become({ kind: "connected", summary });
       });
@@ -181,15 +193,20 @@ export class Connection implements vscode.Disposable {
       throw new Lost(before.summary.message, before.summary.action);
     }
     if (!crash) return false;
+    if (!this.mayBeTriedAgain()) {
+      throw new Lost("the daemon crashed several times", "look at the log, then start it again");
+    }
+    return settings.startDaemon();
+  }
+
+  /** Count a crash. False where there were too many of late. */
+  private mayBeTriedAgain(): boolean {
     const now = Date.now();
     while (this.crashes[0] !== undefined && this.crashes[0] < now - CRASH_WINDOW_MS) {
       this.crashes.shift();
     }
     this.crashes.push(now);
-    if (this.crashes.length > CRASHES) {
-      throw new Lost("the daemon crashed several times", "look at the log, then start it again");
-    }
-    return settings.startDaemon();
+    return this.crashes.length <= CRASHES;
   }
 
   /** Wait for a daemon that somebody else starts, or for the user to ask for one (true). */
@@ -216,6 +233,10 @@ export class Connection implements vscode.Disposable {
     this.current = state;
     this.changed.fire(state);
   }
+}
+
+function gone(): never {
+  throw new Gone("the daemon closed the connection before it answered");
 }
 
 /** The daemon said itself why it is gone, or went too often. */

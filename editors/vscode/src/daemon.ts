@@ -7,6 +7,9 @@ import { setTimeout } from "node:timers/promises";
 /** The daemon could not be started or reached; the message is what it said. */
 export class DaemonFailed extends Error {}
 
+/** Nobody listens where the daemon was said to be, or no longer: it may be back when asked again. */
+export class Gone extends DaemonFailed {}
+
 // `pillion serve --detach` itself gives up after 60 s.
 const COMMAND_MS = 90_000;
 const CONNECT_MS = 10_000;
@@ -61,13 +64,13 @@ function run(
   });
 }
 
-/** @throws DaemonFailed where nobody listens. */
+/** @throws Gone where nobody listens. */
 export function connect(socketPath: string): Promise<net.Socket> {
   return new Promise((resolve, reject) => {
     const socket = net.connect(socketPath);
     const fail = (reason: string): void => {
       socket.destroy();
-      reject(new DaemonFailed(`the daemon does not answer at ${socketPath}: ${reason}`));
+      reject(new Gone(`the daemon does not answer at ${socketPath}: ${reason}`));
     };
     socket.setTimeout(CONNECT_MS, () => {
       fail("it took too long");
