@@ -37,7 +37,7 @@ BRANCHINGS, CRASHES = 500, 100
 QUICK_BRANCHINGS, QUICK_CRASHES, QUICK_AGENTS = 50, 10, ("opencode",)
 NO_CACHE = CacheOptions(memory=0)
 # Much less than the branchings need, so that most of them are evicted, and come back from disk.
-SMALL_MEMORY, SMALL_DISK = 16 << 20, 96 << 20
+SMALL_MEMORY, SMALL_DISK = 8 << 20, 96 << 20
 
 
 class CacheSettings(Struct, frozen=True, kw_only=True):

@@ -127,8 +127,9 @@ def _branch(
     draw: random.Random, stems: Sequence[tuple[int, ...]], number: int
 ) -> tuple[tuple[int, ...], dict[str, Any]]:
     stem = draw.choice(stems[-10:])
-    cut = draw.randrange(1, len(stem) + 1)
-    prompt = (*stem[:cut], *(draw.randrange(256) for _ in range(draw.randrange(1, 24))))[:800]
+    # Mostly near the end, so that prompts stay long.
+    cut = draw.randrange(len(stem) * 7 // 8 if draw.random() < 0.8 else 0, len(stem)) + 1
+    prompt = (*stem[:cut], *(draw.randrange(256) for _ in range(draw.randrange(1, 48))))[:800]
     fields = {
         "max_tokens": draw.randrange(1, 8),
         "seed": number,

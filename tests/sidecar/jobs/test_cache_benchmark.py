@@ -71,14 +71,14 @@ async def test_500_branchings(tmp_path: Path, kind: str) -> None:
         plain = engine_client(options, CacheOptions(memory=0))
         plain.start()
         await plain.ready()
-    small = CacheOptions(memory=16 << 20, dir=str(tmp_path / "cache"), disk=64 << 20)
+    small = CacheOptions(memory=8 << 20, dir=str(tmp_path / "cache"), disk=64 << 20)
     cached = engine_client(options, small)
     cached.start()
     await cached.ready()
     made = await branchings(cached, plain, 500, lambda: None)
     assert made.differences == 0
     assert made.cancelled > 50
-    assert made.found > 10_000
+    assert made.found > 50_000
     assert cached.status().cache.evictions
     for one in (cached, plain):
         await one.stop()
