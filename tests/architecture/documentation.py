@@ -15,6 +15,7 @@ DOCUMENTS = [
     Path("CONTRIBUTING.md"),
     Path("docs/SURPLUS.md"),
     Path("editors/README.md"),
+    *(Path(f"editors/{name}/README.md") for name in ("emacs", "helix", "nvim", "opencode", "zed")),
 ]
 SEPARATORS = {"|", "||", "&&", ";", "&"}
 

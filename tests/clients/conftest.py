@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import shutil
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -26,6 +27,8 @@ CLIENTS = {
 collect_ignore_glob = [
     tests for tests, client in CLIENTS.items() if importlib.util.find_spec(client) is None
 ]
+if shutil.which("emacs") is None:
+    collect_ignore_glob.append("test_emacs.py")
 
 
 def own_environment(home: Path) -> dict[str, str]:
@@ -90,3 +93,27 @@ def neovim(project: Path) -> Iterator[Callable[..., EmbeddedNeovim]]:
     yield start
     for editor in editors:
         editor.quit()
+
+
+@pytest.fixture
+def completed(record_property: Callable[[str, object], None]) -> Callable[[str, str, str], None]:
+    """`completed(client, version, steps)`: what the run's summary says of a client."""
+
+    def complete(client: str, version: str, steps: str) -> None:
+        record_property("client", f"{client} {version}: {steps}")
+
+    return complete
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """A line for each client that did all it was asked to."""
+    lines = [
+        value
+        for report in terminalreporter.stats.get("passed", ())
+        for name, value in report.user_properties
+        if name == "client"
+    ]
+    if lines:
+        terminalreporter.section("clients")
+    for line in lines:
+        terminalreporter.line(str(line))
