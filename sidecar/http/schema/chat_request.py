@@ -7,15 +7,24 @@ asked for sound must not get prose.
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from msgspec import Struct, field
+from msgspec import Meta, Struct, field
 
 from engine import RequestError
-
-MAX_STOPS = 16
-MAX_CHOICES = 8
-MAX_LOGPROBS = 20
+from sidecar.http.schema.bounds import (
+    AtLeastOne,
+    Choices,
+    Logprobs,
+    MinP,
+    Penalty,
+    RepetitionPenalty,
+    Stops,
+    StopText,
+    Temperature,
+    TopK,
+    TopP,
+)
 
 
 class ContentPart(Struct, frozen=True):
@@ -101,21 +110,21 @@ class ChatRequest(Struct, frozen=True, kw_only=True):
     `repetition_penalty` are extensions; `chat_template_kwargs` and `reasoning_effort` become
     variables of the chat template."""
 
-    messages: list[ChatMessage]
+    messages: Annotated[list[ChatMessage], Meta(min_length=1)]
     model: str | None = None
-    max_tokens: int | None = None
-    max_completion_tokens: int | None = None
-    temperature: float | None = None
-    top_p: float | None = None
-    top_k: int | None = None
-    min_p: float | None = None
-    repetition_penalty: float | None = None
-    presence_penalty: float | None = None
-    frequency_penalty: float | None = None
+    max_tokens: AtLeastOne | None = None
+    max_completion_tokens: AtLeastOne | None = None
+    temperature: Temperature | None = None
+    top_p: TopP | None = None
+    top_k: TopK | None = None
+    min_p: MinP | None = None
+    repetition_penalty: RepetitionPenalty | None = None
+    presence_penalty: Penalty | None = None
+    frequency_penalty: Penalty | None = None
     logit_bias: dict[str, float] | None = None
     seed: int | None = None
-    stop: str | list[str] | None = None
-    n: int | None = None
+    stop: StopText | Stops | None = None
+    n: Choices | None = None
     stream: bool | None = None
     stream_options: StreamOptions | None = None
     draft: bool | None = None
@@ -126,7 +135,7 @@ class ChatRequest(Struct, frozen=True, kw_only=True):
     parallel_tool_calls: bool | None = None
     response_format: ResponseFormat | None = None
     logprobs: bool | None = None
-    top_logprobs: int | None = None
+    top_logprobs: Logprobs | None = None
     prediction: Prediction | None = None
     modalities: list[str] | None = None
     audio: dict[str, Any] | None = None
@@ -138,26 +147,10 @@ class ChatRequest(Struct, frozen=True, kw_only=True):
     prompt_cache_key_camel: str | None = field(default=None, name="promptCacheKey")
 
     def __post_init__(self) -> None:
-        if not self.messages:
-            raise RequestError("messages must hold at least one message", field="messages")
         for index, message in enumerate(self.messages):
             _check_message(message, f"messages[{index}]")
-        for name in ("max_tokens", "max_completion_tokens"):
-            value = getattr(self, name)
-            if value is not None and value < 1:
-                raise RequestError(f"{name} must be at least 1, got {value}", field=name)
-        for name, least, most in (("n", 1, MAX_CHOICES), ("top_logprobs", 0, MAX_LOGPROBS)):
-            value = getattr(self, name)
-            if value is not None and not least <= value <= most:
-                raise RequestError(
-                    f"{name} must be from {least} to {most}, got {value}", field=name
-                )
         if self.top_logprobs is not None and not self.logprobs:
             raise RequestError("top_logprobs needs logprobs: true", field="top_logprobs")
-        if isinstance(self.stop, list) and len(self.stop) > MAX_STOPS:
-            raise RequestError(
-                f"stop takes at most {MAX_STOPS} strings, got {len(self.stop)}", field="stop"
-            )
         self._refuse_what_is_not_served()
 
     def _refuse_what_is_not_served(self) -> None:

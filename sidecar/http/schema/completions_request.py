@@ -5,7 +5,21 @@ from __future__ import annotations
 from msgspec import Struct
 
 from engine import RequestError
-from sidecar.http.schema.chat_request import MAX_CHOICES, MAX_LOGPROBS, MAX_STOPS, StreamOptions
+from sidecar.http.schema.bounds import (
+    MAX_CHOICES,
+    AtLeastOne,
+    Choices,
+    Logprobs,
+    MinP,
+    Penalty,
+    RepetitionPenalty,
+    Stops,
+    StopText,
+    Temperature,
+    TopK,
+    TopP,
+)
+from sidecar.http.schema.chat_request import StreamOptions
 
 DEFAULT_TOKENS = 16
 """OpenAI's."""
@@ -20,22 +34,22 @@ class CompletionsRequest(Struct, frozen=True, kw_only=True):
     prompt: str | list[str | int | list[int]]
     model: str | None = None
     suffix: str | None = None
-    max_tokens: int | None = None
-    max_output_tokens: int | None = None
-    temperature: float | None = None
-    top_p: float | None = None
-    top_k: int | None = None
-    min_p: float | None = None
-    repetition_penalty: float | None = None
-    presence_penalty: float | None = None
-    frequency_penalty: float | None = None
+    max_tokens: AtLeastOne | None = None
+    max_output_tokens: AtLeastOne | None = None
+    temperature: Temperature | None = None
+    top_p: TopP | None = None
+    top_k: TopK | None = None
+    min_p: MinP | None = None
+    repetition_penalty: RepetitionPenalty | None = None
+    presence_penalty: Penalty | None = None
+    frequency_penalty: Penalty | None = None
     logit_bias: dict[str, float] | None = None
     seed: int | None = None
-    stop: str | list[str] | None = None
-    n: int | None = None
+    stop: StopText | Stops | None = None
+    n: Choices | None = None
     best_of: int | None = None
     echo: bool | None = None
-    logprobs: int | None = None
+    logprobs: Logprobs | None = None
     stream: bool | None = None
     stream_options: StreamOptions | None = None
     draft: bool | None = None
@@ -44,23 +58,8 @@ class CompletionsRequest(Struct, frozen=True, kw_only=True):
     prompt_cache_key: str | None = None
 
     def __post_init__(self) -> None:
-        for name, least, most in (
-            ("max_tokens", 1, 2**31),
-            ("max_output_tokens", 1, 2**31),
-            ("n", 1, MAX_CHOICES),
-            ("logprobs", 0, MAX_LOGPROBS),
-        ):
-            value = getattr(self, name)
-            if value is not None and not least <= value <= most:
-                raise RequestError(
-                    f"{name} must be from {least} to {most}, got {value}", field=name
-                )
         if self.best_of is not None and self.best_of != (self.n or 1):
             raise _unsupported("best_of", "best_of must be n: no choice is thrown away")
-        if isinstance(self.stop, list) and len(self.stop) > MAX_STOPS:
-            raise RequestError(
-                f"stop takes at most {MAX_STOPS} strings, got {len(self.stop)}", field="stop"
-            )
         if self.echo and self.logprobs is not None:
             raise _unsupported("echo", "echo has no log-probabilities: leave out logprobs")
         if self.suffix is not None and not isinstance(self.prompt, str):

@@ -8,7 +8,7 @@ from typing import Any
 from msgspec import UNSET, Struct, UnsetType
 
 from engine import RequestError
-from sidecar.http.schema.chat_request import MAX_CHOICES, MAX_STOPS
+from sidecar.http.schema.bounds import Choices, MinP, Stops, Temperature, TopK, TopP
 from sidecar.http.schema.usage import ReplyFacts
 
 
@@ -29,27 +29,19 @@ class InfillRequest(Struct, frozen=True, kw_only=True):
     prompt: str = ""
     model: str | None = None
     n_predict: int | None = None
-    n_cmpl: int | None = None
-    temperature: float | None = None
-    top_k: int | None = None
-    top_p: float | None = None
-    min_p: float | None = None
+    n_cmpl: Choices | None = None
+    temperature: Temperature | None = None
+    top_k: TopK | None = None
+    top_p: TopP | None = None
+    min_p: MinP | None = None
     seed: int | None = None
-    stop: list[str] | None = None
+    stop: Stops | None = None
     stream: bool | None = None
     t_max_predict_ms: float | None = None
     response_fields: list[str] | None = None
     draft: bool | None = None
 
     def __post_init__(self) -> None:
-        if self.n_cmpl is not None and not 1 <= self.n_cmpl <= MAX_CHOICES:
-            raise RequestError(
-                f"n_cmpl must be from 1 to {MAX_CHOICES}, got {self.n_cmpl}", field="n_cmpl"
-            )
-        if self.stop is not None and len(self.stop) > MAX_STOPS:
-            raise RequestError(
-                f"stop takes at most {MAX_STOPS} strings, got {len(self.stop)}", field="stop"
-            )
         if self.stream:
             raise RequestError(
                 "stream is not supported here; leave it out",

@@ -5,11 +5,12 @@ Unknown fields are ignored, and so are tools that only Anthropic's own servers c
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from msgspec import Struct
+from msgspec import Meta, Struct
 
 from engine import RequestError
+from sidecar.http.schema.bounds import AtLeastOne, Stops, Temperature, TopK, TopP
 
 
 class Block(Struct, frozen=True):
@@ -72,7 +73,7 @@ class Metadata(Struct, frozen=True):
 class CountTokensRequest(Struct, frozen=True, kw_only=True):
     """What decides about a prompt. None is a field left out."""
 
-    messages: list[Turn]
+    messages: Annotated[list[Turn], Meta(min_length=1)]
     model: str | None = None
     system: str | list[Block] | None = None
     tools: list[ClientTool] | None = None
@@ -81,8 +82,6 @@ class CountTokensRequest(Struct, frozen=True, kw_only=True):
     output_config: OutputConfig | None = None
 
     def __post_init__(self) -> None:
-        if not self.messages:
-            raise RequestError("messages must hold at least one message", field="messages")
         choice = self.tool_choice
         if choice is not None and choice.type == "tool" and not choice.name:
             raise RequestError("tool_choice.name is missing", field="tool_choice.name")
@@ -91,19 +90,12 @@ class CountTokensRequest(Struct, frozen=True, kw_only=True):
 class MessagesRequest(CountTokensRequest, frozen=True, kw_only=True):
     """None is a field left out. `draft` and `seed` are extensions."""
 
-    max_tokens: int
+    max_tokens: AtLeastOne
     stream: bool | None = None
-    stop_sequences: list[str] | None = None
-    temperature: float | None = None
-    top_p: float | None = None
-    top_k: int | None = None
+    stop_sequences: Stops | None = None
+    temperature: Temperature | None = None
+    top_p: TopP | None = None
+    top_k: TopK | None = None
     metadata: Metadata | None = None
     draft: bool | None = None
     seed: int | None = None
-
-    def __post_init__(self) -> None:
-        CountTokensRequest.__post_init__(self)
-        if self.max_tokens < 1:
-            raise RequestError(
-                f"max_tokens must be at least 1, got {self.max_tokens}", field="max_tokens"
-            )

@@ -11,6 +11,7 @@ from typing import Any, Literal
 from msgspec import Struct
 
 from engine import RequestError
+from sidecar.http.schema.bounds import AtLeastOne, Temperature, TopP
 
 
 class InputPart(Struct, frozen=True):
@@ -79,9 +80,9 @@ class ResponsesRequest(Struct, frozen=True, kw_only=True):
     tools: list[DeclaredTool] | None = None
     tool_choice: Literal["none", "auto", "required"] | ChosenTool | None = None
     parallel_tool_calls: bool | None = None
-    max_output_tokens: int | None = None
-    temperature: float | None = None
-    top_p: float | None = None
+    max_output_tokens: AtLeastOne | None = None
+    temperature: Temperature | None = None
+    top_p: TopP | None = None
     text: TextOptions | None = None
     reasoning: ReasoningOptions | None = None
     include: list[str] | None = None
@@ -93,11 +94,6 @@ class ResponsesRequest(Struct, frozen=True, kw_only=True):
     chat_template_kwargs: dict[str, Any] | None = None
 
     def __post_init__(self) -> None:
-        if self.max_output_tokens is not None and self.max_output_tokens < 1:
-            raise RequestError(
-                f"max_output_tokens must be at least 1, got {self.max_output_tokens}",
-                field="max_output_tokens",
-            )
         if self.background:
             raise RequestError(
                 "background is not supported; leave it out",

@@ -339,7 +339,7 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"seed": "1"}, "seed"),
     ({"stop": 5}, "stop"),
     ({"stop": ""}, "stop"),
-    ({"stop": ["a", ""]}, "stop"),
+    ({"stop": ["a", ""]}, "stop[1]"),
     ({"stop": ["a", 5]}, "stop[1]"),
     ({"stop": list("abcdefghijklmnopq")}, "stop"),
     ({"n": 9}, "n"),
