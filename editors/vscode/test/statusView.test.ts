@@ -52,6 +52,11 @@ test("an error says what to do, whoever found it", () => {
   }
 });
 
+test("a daemon that somebody stops is no error", () => {
+  const stopping = { state: "error", message: "qwen: stopped", action: "start it again" } as const;
+  assert.deepEqual(viewOf(connected(stopping)), viewOf({ kind: "stopped" }));
+});
+
 test("target-only says why, also while the model works", () => {
   const why = "no drafter fits this model";
   const view = viewOf(connected({ state: "busy", target_only: why }));
