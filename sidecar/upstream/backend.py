@@ -150,8 +150,10 @@ class UpstreamBackend:
             context = "" if self._found.context else "; it does not say its context"
             return f"upstream {self._url} decodes {self._found.model}; gaps by {gaps}{context}"
         instead = "nothing answers meanwhile"
-        if local.model is not None:
+        if local.state == "ready" and local.model is not None:
             instead = f"{local.model.id} answers here meanwhile"
+        elif local.state == "loading" and self._local is not None:
+            instead = f"the local model is loading: {local.detail}"
         return f"upstream {self._url} is down ({self._down}); {instead}"
 
     # From here on in the thread of the upstream.

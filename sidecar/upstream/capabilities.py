@@ -25,24 +25,33 @@ class Capabilities(Struct, frozen=True, kw_only=True):
 
 async def look(connection: Connection, wanted: str | None) -> Capabilities:
     """Ask the upstream. wanted: the model to use; None takes the first. Raises Unavailable."""
-    try:
-        listed = await connection.get(f"{connection.url}/models")
-        models = {str(model["id"]): model for model in listed["data"]}
-    except Refused as error:
-        raise Unavailable(f"{error.message}; is it an OpenAI-compatible /v1?") from error
-    except (KeyError, TypeError) as error:
-        raise Unavailable("what it lists as its models is no such list") from error
-    if not models:
-        raise Unavailable("it serves no model")
-    model = wanted or next(iter(models))
-    if model not in models and len(models) > 1:
-        names = ", ".join(list(models)[:10])
-        raise Unavailable(f"it serves no model {model!r} ([engine] upstream_model), but {names}")
-    facts = models.get(model) or next(iter(models.values()))
+    models = await _models(connection, wanted)
+    model = wanted or next(iter(models), None)
+    if model is None:
+        raise Unavailable("it lists no model; name one as [engine] upstream_model")
     props = await _props(connection)
+    # Servers of one model answer to names that they do not list.
+    facts = models.get(model) or (next(iter(models.values())) if len(models) == 1 else {})
     return Capabilities(
         model=model, context=_context(facts, props), gaps=_gaps(model, props is not None)
     )
+
+
+async def _models(connection: Connection, wanted: str | None) -> dict[str, dict[str, Any]]:
+    """What it lists. Where the model is known anyway, it need not be able to."""
+    try:
+        listed = await connection.get(f"{connection.url}/models")
+        return {str(model["id"]): model for model in listed["data"]}
+    except Unavailable as error:
+        if error.down or wanted is None:
+            raise
+    except Refused as error:
+        if wanted is None:
+            raise Unavailable(f"{error.message}; is it an OpenAI-compatible /v1?") from error
+    except (KeyError, TypeError) as error:
+        if wanted is None:
+            raise Unavailable("what it lists as its models is no such list") from error
+    return {}
 
 
 async def _props(connection: Connection) -> dict[str, Any] | None:

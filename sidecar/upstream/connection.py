@@ -108,7 +108,7 @@ def _failures() -> Any:
         raise Unavailable(f"it did not {kind} in time") from error
     except httpx2.ConnectError as error:
         raise Unavailable(f"no connection: {error}", again=True) from error
-    except httpx2.RemoteProtocolError as error:
+    except (httpx2.NetworkError, httpx2.RemoteProtocolError) as error:
         raise Unavailable(f"it broke off: {error}", again=True) from error
     except (httpx2.HTTPError, httpx2.InvalidURL, OSError) as error:
         raise Unavailable(f"{type(error).__name__}: {error}") from error

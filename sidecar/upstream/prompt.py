@@ -1,7 +1,8 @@
 """Prompts for an engine that takes text: what the jobs hand on as token ids is the text itself.
 
-An id stands for up to four bytes, which is about a token, so the budgets that jobs count in tokens
-mean what they say. Ids that a client sent as they are (of the upstream's vocabulary) are smaller.
+An id stands for up to five bytes. Few texts have longer tokens, so the budgets that jobs count in
+tokens keep their meaning, and no prompt is taken for too long that is not: that is the upstream's
+to say. Ids that a client sent as they are (of the upstream's vocabulary) are smaller.
 """
 
 from __future__ import annotations
@@ -14,11 +15,14 @@ from msgspec import Struct
 
 from engine import RequestError
 
-_PACKED = 1 << 40
-VOCABULARY = _PACKED + (5 << 32)
+_BYTES = 5
+_BITS = 8 * _BYTES
+_PACKED = 1 << 48
+VOCABULARY = _PACKED + ((_BYTES + 1) << _BITS)
 """More than any id."""
 _CHAT, _GAP = VOCABULARY - 1, VOCABULARY - 2
-_BYTES = 4
+# Of a token of code, when a gap's surroundings are cut to a budget of them.
+_BYTES_OF_CODE = 3
 
 
 class ChatPrompt(Struct, frozen=True, kw_only=True, tag="chat"):
@@ -66,13 +70,13 @@ def pack_text(text: str) -> list[int]:
     """Ids that stand for `text`."""
     data = text.encode("utf-8", "surrogatepass")
     chunks = (data[at : at + _BYTES] for at in range(0, len(data), _BYTES))
-    return [_PACKED + (len(chunk) << 32) + int.from_bytes(chunk) for chunk in chunks]
+    return [_PACKED + (len(chunk) << _BITS) + int.from_bytes(chunk) for chunk in chunks]
 
 
 def text_of(tokens: Sequence[int]) -> str:
     """What was packed; other ids have no text."""
     data = b"".join(
-        (token & 0xFFFFFFFF).to_bytes(_BYTES)[-((token - _PACKED) >> 32) :]
+        (token & ((1 << _BITS) - 1)).to_bytes(_BYTES)[-((token - _PACKED) >> _BITS) :]
         for token in tokens
         if _PACKED < token < _GAP
     )
@@ -130,10 +134,10 @@ def trimmed(gap: GapPrompt) -> GapPrompt:
     what comes before it."""
     if gap.limit is None:
         return gap
-    room = gap.limit * _BYTES
+    room = gap.limit * _BYTES_OF_CODE
     suffix = gap.suffix[: max(room // 4, room - len(gap.prefix))]
     prefix = gap.prefix[-max(room - len(suffix), 1) :]
-    files, left = list[OtherFile](), gap.context_limit * _BYTES
+    files, left = list[OtherFile](), gap.context_limit * _BYTES_OF_CODE
     for file in gap.context:
         left -= len(file.text)
         if left < 0:

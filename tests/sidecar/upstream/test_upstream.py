@@ -298,10 +298,13 @@ class Broken:
         await answer.events({"error": {"message": "worker died"}})
 
 
+QUICKEST = ("dies", "fails", "talks_nonsense")
 WAYS = [name for name in vars(Broken) if not name.startswith("_")]
 
 
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize(
+    "way", [way if way in QUICKEST else pytest.param(way, marks=pytest.mark.slow) for way in WAYS]
+)
 async def test_before_the_first_word_the_local_model_takes_over(way: str) -> None:
     script: Script = getattr(Broken(), way)
     async with upstream(script) as served, door(served.url, FakeEngine("local")) as (client, _):
