@@ -147,7 +147,9 @@ def uses_context(config: WorkspaceConfig, engine: EngineClient) -> bool:
     """Whether other files go along with prompts for the model that is loaded."""
     model = engine.status().model
     if config.context == "auto":
-        return model is not None and model.parameters >= _MIN_PARAMETERS
+        # Of an upstream's nothing is known but that it outgrew this machine.
+        large = model is not None and model.parameters >= _MIN_PARAMETERS
+        return large or (model is not None and model.family == "upstream")
     return config.context == "on"
 
 

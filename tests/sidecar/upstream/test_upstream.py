@@ -17,7 +17,7 @@ from engine import EngineClient, Finished, GenerateRequest
 from engine.testing import FakeEngine
 from sidecar.config import CompletionConfig, Config
 from sidecar.http.app import create_app
-from sidecar.jobs.completion import CompletionRequest, complete
+from sidecar.jobs.completion import CompletionRequest, complete, uses_context
 from sidecar.services import Services
 from sidecar.upstream.backend import UpstreamBackend
 from sidecar.upstream.connection import Patience
@@ -175,6 +175,7 @@ async def test_gaps_by_infill() -> None:
 
     async with upstream(script, props=LLAMA) as served, door(served.url) as (_, engine):
         assert await gap(engine) == "42"
+        assert uses_context(Config().workspace, engine)
         status = engine.status()
     assert status.model is not None
     assert status.model.context == 2048
