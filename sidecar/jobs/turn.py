@@ -20,6 +20,7 @@ from engine import (
     PieceReader,
     Prefilling,
     Reasoned,
+    Reply,
     Said,
     TokenLogprob,
     ToolCall,
@@ -117,6 +118,19 @@ class Turn:
         self, seconds: float, silence: float
     ) -> AsyncGenerator[tuple[int, Event | None], None]:
         """The next event of any reply, and whose; None for silence."""
+        if len(self._replies) > 1:
+            async for found in self._interleaved(seconds, silence):
+                yield found
+            return
+        event: Event | None = None
+        while not isinstance(event, Finished | Failed):
+            event = await _next_event(self._replies[0], seconds)
+            seconds = silence
+            yield 0, event
+
+    async def _interleaved(
+        self, seconds: float, silence: float
+    ) -> AsyncGenerator[tuple[int, Event | None], None]:
         waits = {
             asyncio.ensure_future(anext(reply)): index for index, reply in enumerate(self._replies)
         }
@@ -155,6 +169,15 @@ class Turn:
 
     async def __aexit__(self, *_: object) -> None:
         await self.aclose()
+
+
+async def _next_event(reply: Reply, seconds: float) -> Event | None:
+    """The reply's next event, or None when there is none within `seconds`."""
+    # Not wait_for: Python 3.11's swallows a cancellation that comes together with an event.
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(seconds):
+            return await anext(reply)
+    return None
 
 
 class _Choice:
