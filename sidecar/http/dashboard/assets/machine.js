@@ -6,7 +6,7 @@ export function showMachine(status) {
   showMemory(status);
   const { model, exactness } = status;
   const facts = [
-    ["Model", model ? [model.id, model.family, `${decimal(model.parameters / 1e6, 1)} M parameters`, quantised(model)].filter(Boolean).join(", ") : status.requested_model],
+    ["Model", model ? described(model) : status.requested_model],
     ["Context", model ? `${count(model.context)} tokens` : ""],
     ["Drafting", status.drafters.length ? `with ${status.drafters.map(String).join(" and ")}` : "off: target-only"],
     ["Exactness", exactness ? exact(exactness, status.fast) : ""],
@@ -19,6 +19,12 @@ export function showMachine(status) {
   const shown = facts.filter(([, value]) => value);
   byId("machine-facts").replaceChildren(...shown.flatMap(([name, value]) => [element("dt", {}, name), element("dd", {}, value)]));
   byId("process").textContent = `Version ${status.version}, process ${status.pid}, ${status.url}`;
+}
+
+function described(model) {
+  if (model.family === "upstream") return `${model.id} at ${model.path}`;
+  const size = `${decimal(model.parameters / 1e6, 1)} M parameters`;
+  return [model.id, model.family, size, quantised(model)].filter(Boolean).join(", ");
 }
 
 const quantised = (model) => (model.quantization === "none" ? "" : model.quantization);
