@@ -160,11 +160,11 @@ def engine_backend(options: EngineOptions, cache: CacheOptions | None = None) ->
 
 
 def scripted_client(reply: str) -> EngineClient:
-    """A client of the shipped fake that answers everything with `reply` at once: to measure what
-    is not the engine."""
+    """A client of the shipped fake that answers everything with `reply` at once, in rounds of a few
+    tokens: to measure what is not the engine."""
     from engine.testing import FakeEngine
 
-    return EngineClient(FakeEngine(reply))
+    return EngineClient(FakeEngine(reply, round_tokens=4))
 
 
 def watched_client(

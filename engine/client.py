@@ -31,6 +31,7 @@ from engine.messages import (
 )
 from engine.prefix_cache.messages import CACHE_ACTIONS, CacheReport, FileContent
 from engine.reply_pieces import PieceReader
+from engine.worker import Worker
 
 Message = Mapping[str, Any]
 
@@ -153,11 +154,14 @@ class Reply:
     def __init__(self, client: EngineClient, request_id: str) -> None:
         self.id = request_id
         self._client = client
-        self._events: asyncio.Queue[Event] = asyncio.Queue()
+        self._events: deque[Event] = deque()
+        self._waiting: asyncio.Future[None] | None = None
         self._over = False
 
     def _deliver(self, event: Event) -> None:
-        self._events.put_nowait(event)
+        self._events.append(event)
+        if self._waiting is not None and not self._waiting.done():
+            self._waiting.set_result(None)
 
     def __aiter__(self) -> AsyncIterator[Event]:
         return self
@@ -165,7 +169,10 @@ class Reply:
     async def __anext__(self) -> Event:
         if self._over:
             raise StopAsyncIteration
-        event = await self._events.get()
+        while not self._events:
+            self._waiting = asyncio.get_running_loop().create_future()
+            await self._waiting
+        event = self._events.popleft()
         if isinstance(event, Finished | Failed):
             self._over = True
         return event
@@ -202,7 +209,7 @@ class EngineClient:
         self._backend = backend
         self._replies: dict[str, Reply] = {}
         self._ids = itertools.count(1)
-        self._codec_thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="codec")
+        self._codec_thread = Worker("codec")
         # Not the codec's thread, where keystrokes would wait for a slow schema.
         self._grammar_threads = ThreadPoolExecutor(max_workers=2, thread_name_prefix="grammar")
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -342,10 +349,7 @@ class EngineClient:
 
     async def _on_codec_thread(self, method: str, *args: Any, **kwargs: Any) -> Any:
         codec = self._codec()
-        loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(
-            self._codec_thread, lambda: getattr(codec, method)(*args, **kwargs)
-        )
+        return await self._codec_thread.run(lambda: getattr(codec, method)(*args, **kwargs))
 
     async def encode(self, text: str, *, control: bool = False) -> list[int]:
         """See `Codec.encode`."""
@@ -409,8 +413,8 @@ class EngineClient:
         await asyncio.get_running_loop().run_in_executor(None, self._backend.stop)
         # The endings of open requests are already queued on the loop; let them through.
         await asyncio.sleep(0)
-        for threads in (self._codec_thread, self._grammar_threads):
-            threads.shutdown(wait=False, cancel_futures=True)
+        self._codec_thread.stop()
+        self._grammar_threads.shutdown(wait=False, cancel_futures=True)
 
 
 def error_of(failed: Failed) -> Exception:

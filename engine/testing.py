@@ -186,7 +186,8 @@ class FakeEngine:
     """A `Backend` that answers from a script.
 
     reply: the text for a request (default: ``"ok"``); raise a RequestError to fail it.
-    round_seconds: time one token takes; prefill_seconds: one chunk of PREFILL_CHUNK prompt tokens.
+    round_tokens: tokens that one round commits; round_seconds: time it takes; prefill_seconds: one
+    chunk of PREFILL_CHUNK prompt tokens.
     A cancelled request stops before its next token or chunk.
     dies_after: fail every reply after that many tokens, like an engine that dies.
     facts: fields of every `Finished` that have no script of their own, such as ``accepted``, the
@@ -203,6 +204,7 @@ class FakeEngine:
         self,
         reply: Callable[[GenerateRequest], str] | str = "ok",
         *,
+        round_tokens: int = 1,
         round_seconds: float = 0.0,
         prefill_seconds: float = 0.0,
         dies_after: int | None = None,
@@ -212,6 +214,7 @@ class FakeEngine:
         costs: CostCurve | None = None,
     ) -> None:
         self._reply = reply if callable(reply) else lambda _request: reply
+        self._round_tokens = round_tokens
         self._round_seconds = round_seconds
         self._prefill_seconds = prefill_seconds
         self._dies_after = dies_after
@@ -219,7 +222,7 @@ class FakeEngine:
         self._context = context
         self._loading = loading
         self._costs = costs
-        self._inbox: queue.Queue[GenerateRequest | None] = queue.Queue()
+        self._inbox: queue.SimpleQueue[GenerateRequest | None] = queue.SimpleQueue()
         self._cancelled: set[str] = set()
         self._thread: threading.Thread | None = None
         self._state = "loading"
@@ -301,7 +304,8 @@ class FakeEngine:
             return self._finished(request, done, "cancelled")
         if request.warm:
             return self._finished(request, done, "warmed")
-        for token in [*tokens, EOS]:
+        tokens = [*tokens, EOS][:limit]
+        for at in range(0, len(tokens), self._round_tokens):
             if request.id in self._cancelled:
                 reason = "cancelled"
                 break
@@ -309,15 +313,22 @@ class FakeEngine:
                 return Failed(id=request.id, code="engine_error", message="the engine died")
             if self._round_seconds:
                 time.sleep(self._round_seconds)
-            done.append(token)
-            self.steps[request.id] += 1
-            logprobs = () if request.logprobs is None else (_logprob(token, request.logprobs),)
-            chunk = Chunk(id=request.id, tokens=(token,), text=text.add(token), logprobs=logprobs)
-            self._emit(chunk)
-            if token == EOS:
+            committed = tokens[at : at + self._round_tokens]
+            done += committed
+            self.steps[request.id] += len(committed)
+            alternatives = request.logprobs
+            self._emit(
+                Chunk(
+                    id=request.id,
+                    tokens=tuple(committed),
+                    text="".join(map(text.add, committed)),
+                    logprobs=()
+                    if alternatives is None
+                    else tuple(_logprob(token, alternatives) for token in committed),
+                )
+            )
+            if committed[-1] == EOS:
                 reason = "stop"
-            if token == EOS or len(done) == limit:
-                break
         return self._finished(request, done, reason)
 
     def _prefill(self, request: GenerateRequest) -> bool:

@@ -89,6 +89,7 @@ def latency_table(rows: Sequence[LatencyRow]) -> Table:
 
 async def serve(path: str) -> None:
     """The door as the daemon has it, and the echo beside it, until standard input ends."""
+    from sidecar.collector import spare_what_is_loaded
     from sidecar.lsp.params import NoParams
     from sidecar.lsp.server import REQUESTS, Method, serve_connection
     from sidecar.lsp.session import OpenRequest, Session
@@ -106,6 +107,7 @@ async def serve(path: str) -> None:
     async def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await serve_connection(reader, writer, services, methods)
 
+    spare_what_is_loaded()
     server = await asyncio.start_unix_server(connected, path)
     print("ready", flush=True)
     await asyncio.get_running_loop().run_in_executor(None, sys.stdin.read)

@@ -171,6 +171,7 @@ def _serve(settings: Config, *, as_json: bool) -> int:
 
 
 async def _watch_loading(engine: EngineClient, services: Services, *, as_json: bool) -> None:
+    from sidecar.collector import spare_what_is_loaded
     from sidecar.metrics import status_report
 
     with Loading.shown(f"loading {services.config.engine.model}") as loading:
@@ -178,6 +179,7 @@ async def _watch_loading(engine: EngineClient, services: Services, *, as_json: b
             loading.show(status.detail, status.progress)
             await engine.changed()
     if status.state == "ready":
+        spare_what_is_loaded()
         _announce_ready(status_report(services), as_json=as_json)
 
 

@@ -1,5 +1,9 @@
 """What a key costs in the doors: inline completions of a fake engine against a bare echo on the
-same socket, interleaved, by several clients that type at once."""
+same socket, interleaved, by several clients that type at once.
+
+An echo is the two messages of a key, the change and the request, read and answered with nothing
+done.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +20,7 @@ from sidecar.lsp.framing import FrameReader, frame
 from sidecar.lsp.jsonrpc import notification_message, request_message
 
 ECHO = "bench/echo"
-SUGGESTED = "x = f(first)"
+SUGGESTED = "x = f(a)"
 """What the fake engine answers, always."""
 KEYS_A_SECOND = 40
 CLIENTS = 3
@@ -121,6 +125,7 @@ class Typist:
         self._samples = samples
         self._line, self._column, self._version = _AT, 0, 1
         self._ids = 0
+        self._change: object = None
 
     async def run(self, start: float, interval: float, keys: int) -> None:
         reader, self._writer = await asyncio.open_unix_connection(self._path)
@@ -135,9 +140,7 @@ class Typist:
                 await _at(start + key * interval)
                 await self._key()
                 await _at(start + (key + 0.5) * interval)
-                began = time.perf_counter()
-                await self._request(ECHO, self._place())
-                self._samples.seconds["echo"].append(time.perf_counter() - began)
+                await self._echo()
         finally:
             self._writer.close()
 
@@ -155,14 +158,28 @@ class Typist:
             self._line, self._column = self._line + 1, 0
         else:
             self._column += 1
-        message = notification_message("textDocument/didChange", change)
-        params = self._place() | {"context": {"triggerKind": 2}}
-        began = time.perf_counter()
-        self._send(message)
-        result = await self._request("textDocument/inlineCompletion", params)
-        took = time.perf_counter() - began
+        result, took = await self._round_trip(
+            "textDocument/didChange", change, "textDocument/inlineCompletion", self._asked()
+        )
         self._samples.seconds["typed" if typed else "completion"].append(took)
         self._samples.unanswered += result is None
+        self._change = change
+
+    async def _echo(self) -> None:
+        """The same messages, of which nothing comes."""
+        _, took = await self._round_trip(ECHO, self._change, ECHO, self._asked())
+        self._samples.seconds["echo"].append(took)
+
+    async def _round_trip(
+        self, notification: str, change: object, request: str, asked: object
+    ) -> tuple[object, float]:
+        began = time.perf_counter()
+        self._send(notification_message(notification, change))
+        result = await self._request(request, asked)
+        return result, time.perf_counter() - began
+
+    def _asked(self) -> dict[str, object]:
+        return self._place() | {"context": {"triggerKind": 2}}
 
     def _place(self) -> dict[str, object]:
         return {"textDocument": {"uri": self._uri}, "position": self._position()}

@@ -41,7 +41,6 @@ _CONTROL = re.compile(
 _DECIDING = re.compile(rf"[\r\n>{_INVISIBLE}]")
 _LABEL = re.compile(r"\s*\w{1,3}$")
 _REMARK = re.compile(r"(?:^|(?<=\s))(?:#|//|--).*", re.MULTILINE)
-_TOP_LEVEL = re.compile(r"^\w.*", re.MULTILINE)
 _TOKEN = re.compile(r"\w+|[^\w\s]+")
 
 
@@ -104,9 +103,16 @@ class Gap:
     @cached_property
     def opened(self) -> int | None:
         """How many brackets are open at the cursor; None where that is not known."""
-        starts = list(_TOP_LEVEL.finditer(self.prefix[-4096:]))
-        above = self.prefix[-4096:][starts[-1].start() :] if starts else ""
-        if not starts or '"""' in above or "'''" in above or "`" in above:
+        above = self.prefix[-4096:]
+        start = len(above)
+        while start > 0:
+            start = above.rfind("\n", 0, start)
+            if above[start + 1 : start + 2].isalnum() or above[start + 1 : start + 2] == "_":
+                break
+        above = above[start + 1 :]
+        if start < 0 and not above[:1].isalnum():
+            return None
+        if '"""' in above or "'''" in above or "`" in above:
             return None
         depth = 0
         for char in _REMARK.sub("", _without_strings(above)):
@@ -348,14 +354,18 @@ def _start_of_closers(line: str, above: str, rest: str) -> int | None:
 
 def _surplus_closer(line: str, kept: list[str], gap: Gap) -> int | None:
     """Where `line` closes a bracket that is not open, if it does."""
-    if gap.opened is None or gap.rest.strip():
+    if gap.rest.strip() or not any(char in line for char in ")]}"):
         return None
     above = "\n".join([*kept, ""]) if kept else ""
-    depth = gap.opened
+    depth, opened = 0, 0
     for at, char in enumerate(_REMARK.sub(_blanked, _without_strings(above + line))):
         depth += (char in "([{") - (char in ")]}")
-        if depth < 0:
-            begun = gap.before + line if not kept else line
+        if depth + opened < 0:
+            if gap.opened is None:
+                return None
+            opened = gap.opened
+        if depth + opened < 0:
+            begun = line if kept else gap.before + line
             label = _LABEL.fullmatch(begun[: at - len(above) + len(begun) - len(line)])
             return None if label else at - len(above)
     return None

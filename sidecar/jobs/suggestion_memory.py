@@ -5,11 +5,12 @@ from __future__ import annotations
 import itertools
 import re
 from collections import OrderedDict
+from collections.abc import Sequence
 
 import msgspec
 from msgspec import Struct
 
-from sidecar.jobs.suggestion import MAX_LINES, Gap, settle
+from sidecar.jobs.suggestion import Gap, settle
 
 KEPT = 64
 """Suggestions of one client; each holds two stretches of its document."""
@@ -56,7 +57,8 @@ class SuggestionMemory:
 
     def __init__(self, reach: int) -> None:
         self._reach = reach
-        self._entries: OrderedDict[int, tuple[Cursor, Answer]] = OrderedDict()
+        # With the lines that the longest text takes.
+        self._entries: OrderedDict[int, tuple[Cursor, Answer, int]] = OrderedDict()
         self._keys = itertools.count()
 
     def __len__(self) -> int:
@@ -64,11 +66,8 @@ class SuggestionMemory:
 
     def remember(self, cursor: Cursor, answer: Answer) -> None:
         cursor = self._within_reach(cursor)
-        for key, (then, _) in self._entries.items():
-            if _same_place(then, cursor) and then.prefix == cursor.prefix:
-                del self._entries[key]
-                break
-        self._entries[next(self._keys)] = cursor, answer
+        lines = max((len(_LINE_END.findall(text)) for text in answer.texts), default=0)
+        self._entries[next(self._keys)] = cursor, answer, lines
         if len(self._entries) > KEPT:
             self._entries.popitem(last=False)
 
@@ -77,8 +76,11 @@ class SuggestionMemory:
         where none is known."""
         cursor = self._within_reach(cursor)
         for key in reversed(self._entries):
-            then, answer = self._entries[key]
-            if not 0 <= cursor.line - then.line <= MAX_LINES or then.document != cursor.document:
+            then, answer, most = self._entries[key]
+            if not 0 <= cursor.line - then.line <= most or then.document != cursor.document:
+                continue
+            # Most that are left are of the same line, and of another text.
+            if cursor.line == then.line and not _begins(then, answer.texts, cursor):
                 continue
             found = self._left_of(then, answer, cursor)
             if found is not None:
@@ -87,11 +89,13 @@ class SuggestionMemory:
         return None
 
     def forget(self, document: str) -> None:
-        for key, (cursor, _) in list(self._entries.items()):
+        for key, (cursor, *_) in list(self._entries.items()):
             if cursor.document == document:
                 del self._entries[key]
 
     def _within_reach(self, cursor: Cursor) -> Cursor:
+        if len(cursor.prefix) <= self._reach and len(cursor.suffix) <= self._reach:
+            return cursor
         return msgspec.structs.replace(
             cursor, prefix=cursor.prefix[-self._reach :], suffix=cursor.suffix[: self._reach]
         )
@@ -100,8 +104,6 @@ class SuggestionMemory:
         if _same_place(then, now):
             same = then.prefix == now.prefix and then.suffix == now.suffix
             return answer if same and then.context == now.context else None
-        if now.line == then.line and now.column < then.column:
-            return None
         left = [text for text in answer.texts if self._is_typed(then, text, now)]
         if not left:
             return None
@@ -122,6 +124,15 @@ class SuggestionMemory:
             return False
         typed = text[:length]
         return now.prefix.endswith(typed) and (then.prefix + typed)[-self._reach :] == now.prefix
+
+
+def _begins(then: Cursor, texts: Sequence[str], now: Cursor) -> bool:
+    """Whether what was typed on a line can be the beginning of one of `texts`."""
+    length = now.column - then.column
+    if length <= 0:
+        return not length
+    typed = now.prefix[-length:]
+    return any(text.startswith(typed) for text in texts)
 
 
 def _same_place(one: Cursor, other: Cursor) -> bool:

@@ -33,7 +33,7 @@ class Suggestions:
         self._config = config
         self._ahead = ahead
         self._memory = SuggestionMemory(reach(config))
-        self._next: dict[str, tuple[_End, asyncio.Task[None]]] = {}
+        self._next: dict[str, tuple[_End, asyncio.TimerHandle | asyncio.Task[None]]] = {}
 
     def recall(
         self, cursor: Cursor, request: CompletionRequest, count: int
@@ -103,18 +103,22 @@ class Suggestions:
         if document in self._next and self._next[document][0] == end:
             return
         self.cancel(document)
-        task = asyncio.create_task(self._compute_ahead(after, request), name="ahead")
-        self._next[document] = end, task
-        task.add_done_callback(lambda done: self._done(document, done))
+        # Most are typed past, and a timer costs a key less than a task.
+        loop = asyncio.get_running_loop()
+        self._next[document] = end, loop.call_later(AHEAD_SECONDS, self._begin, after, request)
+
+    def _begin(self, cursor: Cursor, request: CompletionRequest) -> None:
+        end, _ = self._next.pop(cursor.document)
+        if self._memory.recall(cursor) is None:
+            task = asyncio.create_task(self._compute_ahead(cursor, request), name="ahead")
+            self._next[cursor.document] = end, task
+            task.add_done_callback(lambda done: self._done(cursor.document, done))
 
     def _done(self, document: str, done: asyncio.Task[None]) -> None:
         if document in self._next and self._next[document][1] is done:
             del self._next[document]
 
     async def _compute_ahead(self, cursor: Cursor, request: CompletionRequest) -> None:
-        await asyncio.sleep(AHEAD_SECONDS)
-        if self._memory.recall(cursor) is not None:
-            return
         ahead = msgspec.structs.replace(request, prefix=cursor.prefix, priority=Priority.IDLE)
         try:
             found = await self._complete(ahead)

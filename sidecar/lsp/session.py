@@ -50,6 +50,15 @@ def _path_of(uri: str) -> str | None:
     return to_fs_path(uri) or None
 
 
+@functools.lru_cache(256)
+def _name_in(file: str, folders: tuple[PurePath, ...]) -> str:
+    path = PurePath(file)
+    for folder in folders:
+        if path.is_relative_to(folder):
+            return path.relative_to(folder).as_posix()
+    return path.name
+
+
 class Phase(enum.Enum):
     """Where a connection is in LSP's life cycle."""
 
@@ -168,13 +177,7 @@ class Session:
         """How a prompt names a document: its path in the workspace, or else its bare name, so
         that no prompt holds where the user's home is."""
         found = self.file_of(uri)
-        if found is None:
-            return None
-        path = PurePath(found)
-        for folder in self.folders:
-            if path.is_relative_to(folder):
-                return path.relative_to(folder).as_posix()
-        return path.name
+        return _name_in(found, tuple(self.folders)) if found is not None else None
 
     def wait_for_model(self) -> None:
         """Settle what goes along with prompts once it is known which model they are for."""

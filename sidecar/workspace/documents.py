@@ -5,6 +5,7 @@ Nothing here reads a disk: what the client did not open is not known.
 
 from __future__ import annotations
 
+import functools
 import logging
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -22,8 +23,15 @@ from sidecar.workspace.positions import (
 
 log = logging.getLogger(__name__)
 
-_BLOCK = 64
+_BLOCK = 256
 """Lines are joined so many at a time."""
+
+
+@functools.lru_cache(64)
+def _joined(lines: tuple[str, ...], start: int | None, end: int | None) -> str:
+    """Of each line what is between `start` and `end`. While a line is typed, those around it are
+    the same ones."""
+    return "".join([line[start:end] for line in lines])
 
 
 class Change(Struct, frozen=True):
@@ -64,7 +72,7 @@ class Document:
         have = len(parts[0])
         while line > 0 and have < reach:
             start = max(line - _BLOCK, 0)
-            parts.append("".join([one[-reach:] for one in self.lines[start:line]]))
+            parts.append(_joined(self.lines[start:line], -reach, None))
             have += len(parts[-1])
             line = start
         text = "".join(reversed(parts))
@@ -75,7 +83,7 @@ class Document:
         parts = [self.lines[line][column:][:reach]]
         have, line = len(parts[0]), line + 1
         while line < len(self.lines) and have < reach:
-            parts.append("".join([one[:reach] for one in self.lines[line : line + _BLOCK]]))
+            parts.append(_joined(self.lines[line : line + _BLOCK], None, reach))
             have += len(parts[-1])
             line += _BLOCK
         text = "".join(parts)

@@ -33,7 +33,7 @@ MLX_LM_FOLDERS = ("engine/targets", "engine/loading", "engine/text")
 # Programs that train the shipped model: they use the engine, and nothing of ours uses them.
 TRAINING = "engine/builtin/train"
 # The asyncio side of the engine, and what is built on it.
-ASYNCIO_FILES = {"engine/client.py"}
+ASYNCIO_FILES = {"engine/client.py", "engine/worker.py"}
 # Decisions: plain numbers in, plain numbers out, so that they can be tested without a model.
 PURE = (
     "engine.audit",

@@ -59,9 +59,9 @@ def ahead(request):
 
 
 async def asked(door, client, uri, line=4, character=9):
-    """What the engine was asked last, now or before: what it said already is not asked again."""
-    await client.inline(uri, line, character)
-    await until(lambda: any(one.priority is Priority.INTERACTIVE for one in door.backend.seen))
+    """The request that the engine gets: of scripts, for which nothing is remembered."""
+    place = {"line": line, "character": character}
+    await client.request("pillion/complete", {"uri": uri, "position": place})
     return [one for one in door.backend.seen if one.priority is Priority.INTERACTIVE][-1]
 
 
