@@ -6,10 +6,8 @@ import asyncio
 import contextlib
 import logging
 import threading
-import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
-from typing import Any
 
 import msgspec
 
@@ -17,8 +15,8 @@ from engine import (
     Backend,
     CacheReport,
     CacheStatus,
-    Chunk,
     Codec,
+    ContextLengthExceeded,
     EngineStatus,
     Event,
     Failed,
@@ -32,16 +30,15 @@ from engine import (
     Totals,
 )
 from sidecar.upstream.capabilities import Capabilities, look, model_info
-from sidecar.upstream.codec import UpstreamCodec, marked
+from sidecar.upstream.codec import UpstreamCodec
 from sidecar.upstream.connection import Connection, Patience, Refused, Unavailable, error_in
-from sidecar.upstream.dialect import Listener, asked
-from sidecar.upstream.fallback import LocalReply, local_request, reasons_after
-from sidecar.upstream.prompt import GapPrompt, Mode, Prompt, pack_text, unpack
+from sidecar.upstream.dialect import asked
+from sidecar.upstream.fallback import LocalReply, local_request
+from sidecar.upstream.prompt import GapPrompt, Mode, Prompt, unpack
+from sidecar.upstream.remote_reply import RemoteReply
 
 log = logging.getLogger(__name__)
 
-UNKNOWN_TOKEN = -1
-"""In `Finished.tokens`, which then have a length and no more."""
 _LOOK_SECONDS = 30.0
 _NOT_ASKED = "not asked yet"
 
@@ -228,7 +225,7 @@ class UpstreamBackend:
 
     async def _answer(self, request: GenerateRequest) -> None:
         """One ending, whatever happens."""
-        reply = _Reply(request, self._url, self._emit)
+        reply = RemoteReply(request, self._url, self._emit)
         try:
             if request.warm:
                 self._emit(reply.finished("warmed", self._found))
@@ -268,13 +265,14 @@ class UpstreamBackend:
             log.exception("request %s", request.id)
             self._fail(request.id, "engine_error", f"upstream: {type(error).__name__}: {error}")
 
-    async def _remotely(self, reply: _Reply, prompt: Prompt) -> None:
+    async def _remotely(self, reply: RemoteReply, prompt: Prompt) -> None:
         """Once more where nothing was sent yet and that may help, or in another way of filling
         gaps. Raises Unavailable, Refused."""
-        retried = False
+        retried, gaps = False, self._gaps
         while True:
             try:
-                await self._stream(reply, prompt)
+                await self._stream(reply, prompt, gaps)
+                self._gaps = gaps
                 return
             except Unavailable as error:
                 pause = self._patience.pause if error.pause is None else error.pause
@@ -284,14 +282,15 @@ class UpstreamBackend:
                 retried = True
                 await asyncio.sleep(pause)
             except Refused as error:
-                if reply.begun or not isinstance(prompt, GapPrompt) or self._gaps == "prefix":
+                other_way = isinstance(prompt, GapPrompt) and gaps != "prefix"
+                if reply.begun or not other_way or error.code == ContextLengthExceeded.code:
                     raise
-                log.info("the upstream fills no gaps by %s: %s", self._gaps, error.message)
-                self._gaps = "suffix" if self._gaps in ("infill", "tokens") else "prefix"
+                log.info("the upstream fills no gap by %s: %s", gaps, error.message)
+                gaps = "suffix" if gaps in ("infill", "tokens") else "prefix"
 
-    async def _stream(self, reply: _Reply, prompt: Prompt) -> None:
+    async def _stream(self, reply: RemoteReply, prompt: Prompt, gaps: Mode) -> None:
         model = self._found.model if self._found is not None else self._wanted or ""
-        wanted = asked(reply.request, prompt, model, self._gaps)
+        wanted = asked(reply.request, prompt, model, gaps)
         base = self._connection.root if wanted.below_root else self._connection.url
         async with self._connection.events(base + wanted.path, wanted.body) as events:
             async for event in events:
@@ -329,7 +328,7 @@ class UpstreamBackend:
         self._totals = _sum(self._totals, Totals(requests=1, failed=1))
         self._emit(Failed(id=request_id, code=code, message=message, field=field))
 
-    def _count(self, reply: _Reply, cancelled: int = 0) -> None:
+    def _count(self, reply: RemoteReply, cancelled: int = 0) -> None:
         ending = reply.listener.ending
         more = Totals(
             requests=1,
@@ -343,75 +342,6 @@ class UpstreamBackend:
             decode_seconds=reply.decode_seconds,
         )
         self._totals = _sum(self._totals, more)
-
-
-class _Reply:
-    """One reply of the upstream, on its way to whoever asked."""
-
-    def __init__(self, request: GenerateRequest, url: str, emit: Callable[[Event], None]) -> None:
-        self.request = request
-        self.listener = Listener()
-        self.begun = False
-        self._url = url
-        self._emit = emit
-        self._reasoning = False
-        self._characters = 0
-        self._began = time.monotonic()
-        self._first = 0.0
-
-    def hear(self, event: Any) -> None:
-        """Send on what an event of the upstream adds."""
-        pieces = self.listener.hear(event)
-        text = ""
-        for piece in pieces:
-            text += marked(piece, reasoning=self._reasoning)
-            self._reasoning = reasons_after(piece, self._reasoning)
-        if text:
-            self._first = self._first or time.monotonic()
-            self.begun = True
-            self._characters += len(text)
-            tokens = (UNKNOWN_TOKEN,) * len(pack_text(text))
-            self._emit(Chunk(id=self.request.id, tokens=tokens, text=text))
-
-    @property
-    def prompt_tokens(self) -> int:
-        said = self.listener.ending.prompt_tokens
-        return len(self.request.prompt) if said is None else said
-
-    @property
-    def completion_tokens(self) -> int:
-        said = self.listener.ending.completion_tokens
-        return -(-self._characters // 4) if said is None else said
-
-    @property
-    def prefill_seconds(self) -> float:
-        return (self._first or time.monotonic()) - self._began
-
-    @property
-    def decode_seconds(self) -> float:
-        return time.monotonic() - self._first if self._first else 0.0
-
-    def finished(self, reason: str, found: Capabilities | None) -> Finished:
-        """Its ending. What the upstream does not say is not claimed."""
-        ending = self.listener.ending
-        model = f"{found.model} at " if found is not None else ""
-        return Finished(
-            id=self.request.id,
-            finish_reason=reason,
-            tokens=(UNKNOWN_TOKEN,) * (0 if reason == "warmed" else self.completion_tokens),
-            token_hash="",
-            seed=(self.request.seed or 0) % 2**31,
-            prompt_tokens=self.prompt_tokens,
-            cached_tokens=ending.cached_tokens,
-            accepted=ending.accepted,
-            rejected=ending.rejected,
-            exact=False,
-            inexact_reason="an upstream decoded it; whether it is exact is not known here",
-            stop_sequence=ending.stop_sequence,
-            prefill_ms=1e3 * self.prefill_seconds,
-            decode_ms=1e3 * self.decode_seconds,
-            served_by=f"{model}{self._url}",
-        )
 
 
 def _sum(one: Totals, other: Totals) -> Totals:

@@ -13,7 +13,7 @@ import pytest
 from scripted_upstream import Answer, Call, Script, ScriptedUpstream, delta, text, upstream, usage
 from waiting import until
 
-from engine import EngineClient, Finished, GenerateRequest
+from engine import EngineClient, Finished, GenerateRequest, RequestError
 from engine.testing import FakeEngine
 from sidecar.config import CompletionConfig, Config
 from sidecar.http.app import create_app
@@ -212,6 +212,21 @@ async def test_gaps_where_suffix_is_not_supported() -> None:
         assert await gap(engine) == "42"
         assert "before the cursor alone" in engine.status().notes[0]
     assert ["suffix" in call.body for call in served.calls] == [True, False, False]
+
+
+async def test_a_gap_that_is_refused_in_every_way_changes_nothing() -> None:
+    async def script(_call: Call, answer: Answer) -> None:
+        await answer.json({"error": {"message": "seed is bad", "param": "seed"}}, 400)
+
+    async with upstream(script, props=LLAMA) as served, door(served.url) as (_, engine):
+        with pytest.raises(RequestError, match="seed is bad"):
+            await gap(engine)
+        assert "gaps by /infill" in engine.status().notes[0]
+    assert [call.path for call in served.calls] == [
+        "/infill",
+        "/v1/completions",
+        "/v1/completions",
+    ]
 
 
 async def test_cancelling_closes_the_connection() -> None:
