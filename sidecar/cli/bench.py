@@ -214,12 +214,7 @@ def command(
     if what is What.PARITY:
         parity(rounds, json)
         return
-    flags = {
-        "engine.model": model,
-        "engine.draft_bits": draft_bits,
-        "engine.max_width": max_width,
-        "engine.context": context,
-    }
+    flags = _flags(model, draft_bits, max_width, context)
     options = load_config(flags).engine
     if what is What.CHAOS:
         bench_chaos(options, minutes or CHAOS_MINUTES, json)
@@ -254,8 +249,7 @@ def command(
         asyncio.run(fim(chosen, FimSettings(holes=tasks or HOLES, peers=peers, json=json)))
         return
     if what is What.EDIT:
-        editing = _editing(tasks, repeat, max_tokens, minutes)
-        editing = msgspec.structs.replace(editing, peers=peers, json=json)
+        editing = _editing(tasks, repeat, max_tokens, minutes, peers, json)
         asyncio.run(EditBenchmark(best_options(chosen), editing).run())
         return
     drafts = known_drafters(options.model) if asked == ["auto"] else tuple(asked)
@@ -272,12 +266,30 @@ def command(
     asyncio.run(decode(options, decoding))
 
 
+def _flags(
+    model: str | None, draft_bits: int | None, max_width: int | None, context: int | None
+) -> dict[str, object]:
+    return {
+        "engine.model": model,
+        "engine.draft_bits": draft_bits,
+        "engine.max_width": max_width,
+        "engine.context": context,
+    }
+
+
 def _editing(
-    tasks: int | None, repeat: int | None, max_tokens: int | None, minutes: float | None
+    tasks: int | None,
+    repeat: int | None,
+    max_tokens: int | None,
+    minutes: float | None,
+    peers: bool,
+    json: Path | None,
 ) -> EditSettings:
     return EditSettings(
         tasks=tasks or EDIT_FILES,
         repeat=repeat or EDIT_REPEAT,
         max_tokens=max_tokens or EDIT_TOKENS,
         minutes=minutes or EDIT_MINUTES,
+        peers=peers,
+        json=json,
     )

@@ -31,6 +31,7 @@ _OPENS_BLOCK = re.compile(r"(?:[:{(\[,]|=>|->|\b(?:do|then|else|begin))\s*$")
 _GOES_ON = re.compile(r"\s*(?:[)\]}]|(?:end|else|elif|except|finally|catch|case)\b)")
 _CLOSES_ONLY = re.compile(r"\s*(?:[)\]}]+|end\b)[\s;,)]*$")
 _COMMENT = re.compile(r"\s*(?:#|//|--)")
+_LONG_STRING = re.compile(r"""(\"\"\"|''')[\s\S]*?\1""")
 _STRING = re.compile(r"""(["'`])(?:\\.|(?!\1).)*\1""")
 # Characters that no one sees and that may turn the text around them (Trojan Source, 2021).
 _INVISIBLE = r"\x00-\x08\x0b\x0c\x0e-\x1f\x7f\u200b\u2028-\u202e\u2060-\u2069\ufeff"
@@ -112,6 +113,7 @@ class Gap:
         above = above[start + 1 :]
         if start < 0 and not above[:1].isalnum():
             return None
+        above = _LONG_STRING.sub("", above)
         if '"""' in above or "'''" in above or "`" in above:
             return None
         depth = 0

@@ -199,7 +199,9 @@ def test_indentation_is_the_documents(document, reply, expected):
         # What is open is not known: nothing is cut.
         ("    x = |\n", "a)\n", "a)"),
         ("x = y)\nz = |\n".replace("y)", "y"), "a)", "a"),
-        ('def f():\n    """(see a\n    """\n    x = |\n', "a)", "a)"),
+        ('def f():\n    """(see a\n    x = |\n', "a)", "a)"),
+        ('def f():\n    """See (a."""\n    |\n    g()\n', "}", ""),
+        ("def f():\n    '''See\n    (a.'''\n    x = |\n", "a)", "a"),
         ("a)\n|\n", "b) go\n", "b) go"),
         ("|\n", "1) one", "1) one"),
     ],
