@@ -24,7 +24,16 @@ from sidecar.cli.in_process import started
 from sidecar.cli.progress import progress
 from sidecar.cli.report import report_console, write_report
 from sidecar.cli.terminal import note
-from sidecar.jobs.agent_replay import Turn, ask, fitting, last_turns, replay_both, turn_figures
+from sidecar.jobs.agent_replay import (
+    Asked,
+    Turn,
+    ask,
+    fitting,
+    last_turns,
+    replay,
+    replay_both,
+    turn_figures,
+)
 from sidecar.jobs.cache_benchmark import Branched, branchings, crash_trials, keystrokes
 from sidecar.jobs.recorded_agents import AGENTS, Recorded, recorded
 
@@ -128,19 +137,26 @@ class CacheBenchmark:
         requests = await fitting(plain, asked)
         if len(requests) < len(asked):
             note(f"{len(asked) - len(requests)} of {len(asked)} prompts do not fit the context")
-        kept = self._kept("agents")
-        async with self._engine(self._options, kept) as cached:
+        async with self._engine(self._options, self._kept("agents")) as cached:
             with progress("agents, with the cache and without", len(requests)) as step:
                 turns = await replay_both(cached, plain, requests, step)
-        async with self._engine(self._options, kept) as again:
-            await _opened(again)
-            for index in last_turns(requests):
-                answer = await ask(again, requests[index])
-                turns[index] = msgspec.structs.replace(turns[index], restarted=answer)
+        for index, answer in (await self._restarted(requests)).items():
+            turns[index] = msgspec.structs.replace(turns[index], restarted=answer)
         self._turns = turns
         self._found |= turn_figures(turns)
         report_console().print(_table(turns))
         return requests
+
+    async def _restarted(self, requests: Sequence[Recorded]) -> dict[int, Asked]:
+        """The last request of each session, by a new process; an earlier one had all before it."""
+        kept, last = self._kept("restarted"), last_turns(requests)
+        before = [one for index, one in enumerate(requests) if index not in last]
+        async with self._engine(self._options, kept) as first:
+            with progress("agents, before the restart", len(before)) as step:
+                await replay(first, before, step)
+        async with self._engine(self._options, kept) as again:
+            await _opened(again)
+            return {index: await ask(again, requests[index]) for index in last}
 
     async def _typing(self) -> None:
         async with self._engine(self._options, self._kept("typing")) as cached:

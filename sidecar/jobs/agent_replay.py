@@ -39,7 +39,8 @@ class Asked(Struct, frozen=True, kw_only=True):
 
 class Turn(Struct, frozen=True, kw_only=True):
     """One recorded request, asked of an engine with a cache, of one without, and, if it is the
-    last of its session, first of a new process (restarted). turn: from 0."""
+    last of its session, of a new process on the cache that an earlier one left before it
+    (restarted). turn: from 0."""
 
     agent: str
     session: int
@@ -146,9 +147,11 @@ def turn_figures(turns: Sequence[Turn]) -> dict[str, float]:
         later = [one for one in turns if one.agent == agent and one.turn]
         if later:
             figures |= _shares(agent, [(one.warm, one.cold.seconds) for one in later])
-    restarted = [(one.restarted.seconds, one.cold.seconds) for one in turns if one.restarted]
-    if restarted:
-        figures["restart_ttft_over_cold"] = _ratio(restarted)
+    again = [(one.restarted, one.cold.seconds) for one in turns if one.restarted]
+    if again:
+        shares = _shares("restart", again)
+        figures["restart_recomputed_share"] = shares["restart_recomputed_share"]
+        figures["restart_ttft_over_cold"] = _ratio((one.seconds, cold) for one, cold in again)
     return figures
 
 

@@ -104,6 +104,7 @@ def test_figures() -> None:
         "replay_differences": 1,
         "opencode_recomputed_share": 0.04,
         "opencode_ttft_turn2_over_cold": 0.075,
+        "restart_recomputed_share": 0.03333,
         "restart_ttft_over_cold": 0.2,
     }
 
