@@ -37,7 +37,7 @@ export function viewOf(state: State, off = ""): View {
 
 /** Whether the daemon ends because somebody wants it to; it has no state of its own for that. */
 export function isStopping(summary: Summary): boolean {
-  return summary.state === "error" && summary.message.endsWith(": stopped");
+  return summary.state === "error" && / stopped$/.test(summary.message);
 }
 
 function failed(message: string, action: string): View {
