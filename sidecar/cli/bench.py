@@ -193,8 +193,8 @@ def command(
     peers: SmolLM2 and the built-in pair by Pillion and by others, installed from PyPI, each into an
     environment of its own. What cannot be measured is a row that says why.
 
-    edit: edits with a known right answer in held-out files, on the built-in pair; some on SmolLM2
-    with llama.cpp. --no-peers leaves others out.
+    edit: a writer killed at 100 moments; edits with a known right answer in held-out files, on the
+    built-in pair, some on SmolLM2 with llama.cpp. --no-peers leaves others out.
 
     cache: requests of recorded agents with the cache, without it, after a restart, and by mlx_lm's
     and llama.cpp's servers; keystrokes, branchings, killed writers, and whether a reply changed.
