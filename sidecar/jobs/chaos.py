@@ -25,7 +25,9 @@ from sidecar.runtime_dir import Address
 WAIT_ROUNDS = 2
 """One decode round and one prefill chunk."""
 FLAT = 0.1
-"""Memory is flat when it grew by less than this share."""
+"""Memory is flat when it grew by less than this share..."""
+FILLED_SECONDS = 120.0
+"""... in a run of at least this length: in a shorter one caches are still being filled."""
 # Of the run, until memory is compared with what it is at the end.
 _WARMED_UP = 0.25
 _TOOL = {
@@ -64,7 +66,7 @@ class Chaos(Struct, frozen=True, kw_only=True):
             found.append(f"{self.broken_streams} streams stopped without an ending")
         if self.leaked_sequences:
             found.append(f"{self.leaked_sequences} sequences are still open")
-        if self.rss_growth_share > FLAT:
+        if self.rss_growth_share > FLAT and self.seconds >= FILLED_SECONDS:
             found.append(f"memory grew by {self.rss_growth_share:.0%}")
         if self.max_wait_rounds_interactive > WAIT_ROUNDS:
             found.append(
