@@ -29,13 +29,14 @@ class Plan(NamedTuple):
     """One drafter in one regime and length of context.
 
     arms: those that commit notably more than target-only does (rate 1), the best first. hope: the
-    best rate that is possible as far as is known, with `reach` drafts. most: drafts at most. draft:
-    cost of proposing 0, 1, 2, ... drafts.
+    best rate that is possible as far as is known, with `reach` drafts. ceiling: the best rate were
+    it always right. most: drafts at most. draft: cost of proposing 0, 1, 2, ... drafts.
     """
 
     arms: tuple[Arm, ...]
     hope: float
     reach: int
+    ceiling: float
     most: int
     draft: list[float]
 
@@ -64,16 +65,18 @@ class Plans:
         costs = self._costs.rounds(drafter, context)
         most = min(most, len(costs))
         expected, hoped = acceptance.forecast(most)
-        arms, hope, reach = [], 0.0, 0
+        arms, hope, reach, ceiling = [], 0.0, 0, 0.0
         for index in range(most):
             cost = costs[index]
             rate = expected[index] / cost
+            ceiling = max(ceiling, (index + 2) / cost)
             if rate > LEAST_GAIN:
                 arms.append(Arm(rate, cost, index + 1))
             if hoped[index] > hope * cost:
                 hope, reach = hoped[index] / cost, index + 1
         arms.sort(key=_rate, reverse=True)
-        return Plan(tuple(arms), hope, reach, most, self._costs.proposals(drafter, context))
+        draft = self._costs.proposals(drafter, context)
+        return Plan(tuple(arms), hope, reach, ceiling, most, draft)
 
 
 def _rate(arm: Arm) -> float:

@@ -26,8 +26,8 @@ from engine.drafters.drafter import Offer
 SHARE = 0.015
 # Target-only rounds' worth of gain that a reply may inherit from those before it.
 INHERITED = 4.0
-# Share of target-only time that may go into looks at drafters that do not pay, and how much of it
-# may be saved up. It is of all replies together: many are too short to pay for one of their own.
+# Share of the time that may go into looks at drafters that do not pay, and how much of it may be
+# saved up. It is of all replies together: many are too short to pay for one of their own.
 CURIOSITY, SAVED_UP = 0.01, 3.0
 # A look that costs less than this share of a target-only round is always worth it.
 FREE = 0.005
@@ -188,7 +188,9 @@ class SurplusController:
             more = plan.draft[asked] - plan.draft[used]
             if asked and not used:
                 more += self.costs.reading(offer.drafter, offer.behind, context)
-            if more > max(spare if used else curiosity, FREE):
+            # Where nothing that it says could make it the better choice, it need not be asked.
+            idle = not used and plan.ceiling <= rate
+            if more > (FREE if idle else max(spare if used else curiosity, FREE)):
                 asked, more = used, 0.0
             spare -= more
             curiosity -= more
@@ -237,7 +239,7 @@ class SurplusController:
             if ask.drafter != choice.drafter:
                 looks += asked
         self.account += (1 + SHARE) * committed - cost
-        self.curiosity = min(self.curiosity + CURIOSITY * committed - looks, SAVED_UP)
+        self.curiosity = min(self.curiosity + CURIOSITY * (cost - looks) - looks, SAVED_UP)
         self._drafted = self._drafted + 1 if drafts else 0
 
     def _time(self, choice: Choice, drafts: int, seconds: float) -> None:

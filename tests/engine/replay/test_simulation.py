@@ -9,10 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from engine.decoding.costs import Costs
-from engine.decoding.surplus import INHERITED, SHARE, Choice, SurplusController
+from engine.decoding.surplus import INHERITED, SAVED_UP, SHARE, Choice, SurplusController
 from engine.drafters.drafter import Offer
 from engine.replay.adversaries import ADVERSARIES, Adversary
-from engine.replay.machines import MACHINES
+from engine.replay.machines import MACHINES, curve
 from engine.replay.simulation import Outcome, decode, hindsight
 from engine.replay.trace import (
     HOPELESS,
@@ -219,3 +219,34 @@ def test_a_wrong_curve_is_corrected() -> None:
     outcome = decode(text, M4, SurplusController(Costs(FLAT)))
     assert outcome.usual_width <= 4
     assert outcome.seconds < outcome.target_only
+
+
+class Copied(Adversary):
+    """`copied` tokens can be copied everywhere; dflash offers a whole block, and two are right."""
+
+    def __init__(self, tokens: int, copied: int) -> None:
+        super().__init__(tokens, 7)
+        self._copied = copied
+
+    def offers(self, position: int) -> list[Offer]:
+        return [Offer("copy", self._copied), Offer("dflash", 7)]
+
+    def right(self, position: int, offer: Offer, choice: Choice | None) -> int:
+        return offer.drafts if offer.drafter == "copy" else min(2, offer.drafts)
+
+
+@pytest.mark.parametrize(("copied", "share"), [(7, 0.0), (3, 0.01)])
+def test_looks_take_a_hundredth_of_the_time_of_a_fast_reply(copied: int, share: float) -> None:
+    """Not of target-only time; and nothing where dflash could not win by being always right."""
+    machine, looks, seconds = curve(0.020, [1.0] * 8, draft=0.8), 0, 0.0
+    controller = SurplusController(Costs(machine))
+
+    def watch(choice: Choice, committed: int) -> None:
+        nonlocal looks
+        looks += sum(ask.drafter == "dflash" != choice.drafter for ask in choice.asks)
+
+    # Each begins anew to look at what it does not use.
+    for _ in range(50):
+        outcome = decode(Copied(80, copied), machine, controller, watch=watch)
+        seconds += outcome.seconds
+    assert looks * 0.8 <= share * seconds / 0.020 + SAVED_UP
