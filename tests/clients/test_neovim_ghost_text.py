@@ -452,3 +452,54 @@ def test_no_suggestion_in_the_middle_of_a_line_unless_asked(editor: EmbeddedNeov
     editor.keys("<M-Bslash>")
     editor.wait(lambda: editor.asked() > asked)
     assert editor.asked() == asked + 1
+
+
+def test_a_buffer_that_was_read_again_from_the_disk_is_what_is_completed(
+    editor: EmbeddedNeovim, scripted: ScriptedDaemon, project: Path
+) -> None:
+    """As when an agent edits the file under the editor."""
+    editor.keys("<Esc>:write<CR>")
+    editor.wait(lambda: editor.lua("return vim.bo.modified") is False)
+    (project / "stack.py").write_text("# first\n# second\n" + HEAD)
+    editor.command("set autoread")
+    editor.command("checktime")
+    editor.wait(lambda: editor.lines()[0] == "# first")
+    scripted.say("# second\n" + HEAD + APPEND)
+    editor.keys("Go")
+    editor.type("self.it")
+    editor.wait_ghost("ems.append(item)")
+
+
+def test_undo_and_redo_leave_no_ghost_behind(editor: EmbeddedNeovim) -> None:
+    editor.type("self.it")
+    editor.wait_ghost("ems.append(item)")
+    editor.keys("<M-Right>")
+    editor.wait_ghost(".append(item)")
+    editor.keys("<Esc>uu")
+    editor.wait(lambda: editor.lines() == HEAD.splitlines())
+    assert editor.ghost() == ""
+    editor.keys("<C-r><C-r>")
+    editor.wait(lambda: editor.lines()[-1] == "        self.items")
+    assert editor.ghost() == ""
+
+
+def test_a_long_suggestion_wraps_without_moving_the_cursor(
+    editor: EmbeddedNeovim, scripted: ScriptedDaemon
+) -> None:
+    words = "alpha, beta, gamma, delta, epsilon, zeta, eta, theta, iota, kappa"
+    scripted.say(f"        self.items.append({words})\n")
+    editor.type("self.it")
+    editor.wait(lambda: editor.ghost().endswith(")"))
+    assert "\n" in editor.ghost()
+    assert editor.screen.cursor == (2, len("        self.it"))
+    assert editor.cursor() == (3, len("        self.it"))
+
+
+def test_replace_mode_and_the_command_line_have_no_ghost_text(editor: EmbeddedNeovim) -> None:
+    editor.type("self.xx")
+    editor.wait(lambda: editor.lines()[-1].endswith("xx"))
+    editor.keys("<Esc>hR")
+    editor.type("it")
+    assert editor.mode() == "R"
+    assert editor.ghost() == ""
+    editor.keys("<Esc>")
