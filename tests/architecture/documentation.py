@@ -13,6 +13,7 @@ DOCUMENTS = [
     Path("README.md"),
     Path("ARCHITECTURE.md"),
     Path("CONTRIBUTING.md"),
+    Path("docs/PROTOCOL.md"),
     Path("docs/SURPLUS.md"),
     Path("editors/README.md"),
     *(Path(f"editors/{name}/README.md") for name in ("emacs", "helix", "nvim", "opencode", "zed")),
