@@ -116,9 +116,9 @@ class ReplyReader:
         found = _first(self._held, markers)
         while found is not None and self._quoted(found):
             found = _first(self._held, markers, found.start() + 1)
-        if found is None:
+        if found is None or self._may_go_on(found, markers):
             kept = 0 if self._over else _may_begin(self._held, markers)
-            cut = len(self._held) - kept
+            cut = len(self._held) - kept if found is None else found.start()
             self._emit(self._held[:cut], pieces)
             self._held = self._held[cut:]
             return False
@@ -134,6 +134,12 @@ class ReplyReader:
             return True
         self._held = self._held[found.end() :]
         return True
+
+    def _may_go_on(self, found: re.Match[str], markers: Sequence[str]) -> bool:
+        """Whether a marker may turn out to be a longer one."""
+        rest = self._held[found.start() :]
+        longer = (marker for marker in markers if marker != rest and marker.startswith(rest))
+        return not self._over and any(longer)
 
     def _leave_reasoning(self) -> None:
         self._reasoning, self._space, self._lead = False, "", True

@@ -202,7 +202,39 @@ MISTRAL_ARGS = HeaderForm("[TOOL_CALLS]", "[ARGS]", between="")
 MISTRAL_ID = HeaderForm("[TOOL_CALLS]", "[ARGS]", between="", identified=True)
 """``[TOOL_CALLS]name[ARGS]{...}``, for each call anew; from Mistral's eleventh tokenizer on."""
 
-HARMONY = HeaderForm(
+
+class HarmonyForm(HeaderForm):
+    """The header of a message to a function, as gpt-oss writes it. The recipient may also stand
+    before the channel, which may be any, and the arguments' type may be left out."""
+
+    _HEADER = re.compile(
+        r"\s*(?:<\|start\|>)?(?:assistant)?\s*(?:<\|channel\|>)?\s*(?:commentary|analysis)?\s*"
+        r"to=functions\.([\w-]+)\s*(?:<\|channel\|>)?\s*(?:commentary|analysis)?\s*"
+        r"(?:<\|constrain\|>)?\s*(?:json|code)?\s*(?:<\|message\|>)?\s*"
+    )
+
+    @property
+    def marks(self) -> Marks:
+        """Any header with a recipient."""
+        channels = ("<|channel|>commentary to=", "<|channel|>analysis to=")
+        return Marks((*channels, "<|start|>assistant to="))
+
+    def read(self, text: str, start: int, tools: Mapping[str, Tool]) -> tuple[ToolCall, int] | None:
+        header = self._HEADER.match(text, start) if start == 0 else None
+        if header is None:
+            return None
+        try:
+            arguments, end = json.JSONDecoder().raw_decode(text, header.end())
+        except ValueError:
+            return None
+        if not isinstance(arguments, dict):
+            return None
+        closing = re.compile(r"\s*(?:<\|call\|>|<\|end\|>)?").match(text, end)
+        end = closing.end() if closing is not None else end
+        return ToolCall(name=header[1], arguments=_json(arguments)), end
+
+
+HARMONY = HarmonyForm(
     "<|channel|>commentary to=functions.", " <|constrain|>json<|message|>", between=None
 )
 """What gpt-oss writes behind ``<|start|>assistant``, up to ``<|call|>``, which ends the reply."""

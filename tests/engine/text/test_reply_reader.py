@@ -183,11 +183,15 @@ def test_the_channels_of_gpt_oss() -> None:
         Reasoned("Hm."),
         Said("Yes."),
     ]
-    call = '<|channel|>commentary to=functions.read <|constrain|>json<|message|>{"path": "a"}'
-    assert pieces(thought + call, layout) == [
-        Reasoned("Hm."),
-        ToolCall(name="read", arguments='{"path": "a"}'),
-    ]
+    for header in (
+        "<|channel|>commentary to=functions.read <|constrain|>json<|message|>",
+        "<|channel|>analysis to=functions.read code<|message|>",
+        " to=functions.read<|channel|>commentary json<|message|>",
+    ):
+        assert pieces(f'{thought}{header}{{"path": "a"}}', layout) == [
+            Reasoned("Hm."),
+            ToolCall(name="read", arguments='{"path": "a"}'),
+        ]
 
 
 WRITTEN = {
