@@ -16,10 +16,17 @@ from typing import Any
 
 from engine.cpu.build import MODULE, BuildError, compiler, fingerprint
 
-# From the slowest to the fastest at decoding. Their bits differ, so a process uses one. "amx" puts
-# all matrices on tiles, which reads prompts and verifies quickest; "amx_dense" leaves quantised
-# ones to AVX-512, which is twice as fast at one row of them.
-INSTRUCTION_SETS = ("neon", "avx2", "avx512", "avx512_bf16", "amx", "amx_dense")
+# From the slowest to the fastest. A process uses one: products with quantised weights have the same
+# bits on each, other kernels do not.
+INSTRUCTION_SETS = (
+    "neon",
+    "avx2",
+    "avx2_vnni",
+    "avx512",
+    "avx512_vnni",
+    "avx512_bf16",
+    "amx",
+)
 
 
 class Unavailable(Exception):

@@ -26,14 +26,17 @@ REQUIREMENTS = ["mlx[cpu]>=0.32.4", "nanobind>=3.1,<3.2"]
 EXACT = ["-O3", "-ffp-contract=off"]
 AVX2 = ["-mavx2", "-mfma", "-mf16c"]
 AVX512 = [*AVX2, "-mavx512f", "-mavx512bw", "-mavx512vl", "-mavx512dq"]
-AVX512_BF16 = [*AVX512, "-mavx512bf16"]
+AVX512_VNNI = [*AVX512, "-mavx512vnni"]
+AVX512_BF16 = [*AVX512_VNNI, "-mavx512bf16"]
 # By the machine's name, and then the file that is compiled.
 INSTRUCTION_SETS: dict[str, dict[str, list[str]]] = {
     "x86_64": {
         "avx2": AVX2,
+        "avx2_vnni": [*AVX2, "-mavxvnni"],
         "avx512": AVX512,
+        "avx512_vnni": AVX512_VNNI,
         "avx512_bf16": AVX512_BF16,
-        "amx": [*AVX512_BF16, "-mamx-tile", "-mamx-bf16"],
+        "amx": [*AVX512_BF16, "-mamx-tile", "-mamx-bf16", "-mamx-int8"],
     },
     "aarch64": {"neon": []},
 }
@@ -71,7 +74,7 @@ def is_built() -> bool:
 
 
 def build(into: Path = MODULE, *, flags: tuple[str, ...] = ()) -> Path:
-    """Compile and link; returns `into`. Takes about half a minute.
+    """Compile and link; returns `into`. Takes about a minute.
 
     Raises BuildError with the compiler's own words.
     """

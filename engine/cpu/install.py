@@ -137,6 +137,7 @@ def _if_better(
         installed.refused[key] = verdicts[key]
         return kernel.inner
     installed.modules += 1
+    kernel.accepted()
     return kernel
 
 

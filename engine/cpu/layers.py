@@ -17,7 +17,7 @@ from mlx.utils import tree_flatten
 
 from engine.cpu import extension
 from engine.cpu.functions import Named
-from engine.cpu.modules import DTYPES, Kernel, narrow
+from engine.cpu.modules import DTYPES, Kernel, QuantizedLinear, narrow
 from engine.targets.caches import attention_cache
 from engine.targets.gated_delta import RecordingGatedDelta
 from engine.targets.recurrent import RecurrentCache
@@ -80,6 +80,8 @@ def is_plain(linear: Any, dtype: mx.Dtype) -> bool:
 
 def weights_of(linear: Any) -> Any:
     """The extension's handle on a layer's weight, [N, K] or packed with scales and biases."""
+    if isinstance(linear, QuantizedLinear):
+        return linear.weights
     inner = stock(linear)
     if type(inner) is nn.Linear:
         return extension().Weights([inner.weight])

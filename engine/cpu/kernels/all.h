@@ -5,6 +5,7 @@
 #include "matmul.h"
 // elementwise.h comes before what uses its loops.
 #include "elementwise.h"
+#include "fixed_point.h"
 #include "attention.h"
 #include "recurrence.h"
 

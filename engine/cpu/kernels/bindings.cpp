@@ -25,38 +25,44 @@ using namespace pillion;
 namespace {
 
 #ifdef __x86_64__
-// Whether the processor has AMX for bfloat16, and Linux lets this process use it: the tiles are
+// Whether the processor has AMX for bfloat16 and bytes, and Linux lets this process use it: the tiles are
 // state to save, for which a process asks first (Documentation/arch/x86/xstate.rst).
 bool tiles_allowed() {
   static const bool allowed = [] {
     unsigned a = 0, b = 0, c = 0, d = 0;
-    constexpr unsigned AMX_BF16 = 1u << 22, AMX_TILE = 1u << 24;
+    constexpr unsigned NEEDED = 1u << 22 | 1u << 24 | 1u << 25;  // bfloat16, tiles, bytes
     if (!__get_cpuid_count(7, 0, &a, &b, &c, &d)) return false;
-    if ((d & AMX_BF16) == 0 || (d & AMX_TILE) == 0) return false;
+    if ((d & NEEDED) != NEEDED) return false;
     constexpr long REQUEST_PERMISSION = 0x1023, TILE_DATA = 18;
     return syscall(SYS_arch_prctl, REQUEST_PERMISSION, TILE_DATA) == 0;
   }();
   return allowed;
 }
 
+bool avx_vnni() {
+  unsigned a = 0, b = 0, c = 0, d = 0;
+  return __get_cpuid_count(7, 1, &a, &b, &c, &d) && (a & 1u << 4) != 0;
+}
+
 std::map<std::string, const Kernels*> sets() {
   std::map<std::string, const Kernels*> found;
   __builtin_cpu_init();
-  if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
-      __builtin_cpu_supports("f16c")) {
-    found["avx2"] = &pillion::avx2_kernels;
-    if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-        __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq")) {
-      found["avx512"] = &pillion::avx512_kernels;
-      if (__builtin_cpu_supports("avx512bf16")) {
-        found["avx512_bf16"] = &pillion::avx512_bf16_kernels;
-        if (tiles_allowed()) {
-          found["amx"] = &pillion::amx_kernels;
-          found["amx_dense"] = &pillion::amx_dense_kernels;
-        }
-      }
-    }
+  if (!__builtin_cpu_supports("avx2") || !__builtin_cpu_supports("fma") ||
+      !__builtin_cpu_supports("f16c")) {
+    return found;
   }
+  found["avx2"] = &pillion::avx2_kernels;
+  if (avx_vnni()) found["avx2_vnni"] = &pillion::avx2_vnni_kernels;
+  if (!__builtin_cpu_supports("avx512f") || !__builtin_cpu_supports("avx512bw") ||
+      !__builtin_cpu_supports("avx512vl") || !__builtin_cpu_supports("avx512dq")) {
+    return found;
+  }
+  found["avx512"] = &pillion::avx512_kernels;
+  if (!__builtin_cpu_supports("avx512vnni")) return found;
+  found["avx512_vnni"] = &pillion::avx512_vnni_kernels;
+  if (!__builtin_cpu_supports("avx512bf16")) return found;
+  found["avx512_bf16"] = &pillion::avx512_bf16_kernels;
+  if (tiles_allowed()) found["amx"] = &pillion::amx_kernels;
   return found;
 }
 #else
@@ -98,35 +104,6 @@ mx::array dense(const mx::array& x, const mx::array& w) {
         Packed rows_in(in[0]), weights(in[1]);
         run({type, {rows_in.data(), depth}, {weights.data(), depth}, out[0], rows, depth, width});
       });
-}
-
-mx::array quantized(const mx::array& x, const mx::array& w, const mx::array& scales,
-                    const mx::array& biases, int group, int bits) {
-  require(bits == 4 || bits == 8, "quantized: 4 or 8 bits");
-  require(group == 32 || group == 64 || group == 128, "quantized: groups of 32, 64 or 128");
-  const int rows = rows_of(x), depth = x.shape(-1), width = w.shape(0);
-  require(w.dtype() == mx::uint32 && w.ndim() == 2 && w.shape(1) == depth * bits / 32 &&
-              depth % group == 0 && scales.shape() == mx::Shape({width, depth / group}) &&
-              scales.shape() == biases.shape() && scales.dtype() == biases.dtype(),
-          "quantized: w (N, K * bits / 32), scales and biases (N, K / group)");
-  require(type_of(x) != Type::f16, "quantized: x in float32 or bfloat16");
-  return one("PillionQuantized", with_last(x.shape(), width), x.dtype(), {x, w, scales, biases},
-             [=, type = type_of(x), scale_type = type_of(scales), run = kernels().quantized](
-                 const Views& in, const Outputs& out) {
-               Packed rows_in(in[0]), words(in[1]), s(in[2]), b(in[3]);
-               run({type,
-                    scale_type,
-                    bits,
-                    group,
-                    {rows_in.data(), depth},
-                    static_cast<const std::uint32_t*>(words.data()),
-                    s.data(),
-                    b.data(),
-                    out[0],
-                    rows,
-                    depth,
-                    width});
-             });
 }
 
 std::pair<mx::array, mx::array> gated_delta(const mx::array& q, const mx::array& k,
@@ -366,7 +343,6 @@ NB_MODULE(_kernels, m) {
   m.def("use", &use);
   m.def("used", &used);
   m.def("dense", &dense);
-  m.def("quantized", &quantized);
   m.def("gated_delta", &gated_delta);
   m.def("attention", &attention, nb::arg("q"), nb::arg("k"), nb::arg("v"), nb::arg("scale"),
         nb::arg("causal"), nb::arg("mask").none() = nb::none());

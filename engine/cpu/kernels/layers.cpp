@@ -7,6 +7,7 @@
 
 #include "layers.h"
 
+#include <nanobind/stl/optional.h>
 #include <nanobind/stl/pair.h>
 #include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
@@ -14,17 +15,10 @@
 #include <optional>
 #include <tuple>
 
-#include "mlx/ops.h"
-#include "operation.h"
+#include "weights.h"
 
 namespace pillion {
 namespace {
-
-mx::array settled(const mx::array& a) {
-  mx::array dense = mx::contiguous(a);
-  dense.eval();
-  return dense;
-}
 
 // Room for rows between two kernels.
 class Room {
@@ -37,47 +31,6 @@ class Room {
 
  private:
   std::vector<char> bytes_;
-};
-
-// A matrix (N, K): dense, or packed words with scales and biases as MLX has them.
-class Weights {
- public:
-  Weights(const Arrays& parts, int group, int bits) : group_(group), bits_(bits) {
-    require(parts.size() == 1 || parts.size() == 3, "weights: one array, or three if quantised");
-    for (const auto& part : parts) parts_.push_back(settled(part));
-    width_ = parts[0].shape(0);
-    depth_ = parts.size() == 1 ? parts[0].shape(1) : parts[1].shape(1) * group;
-  }
-  int width() const {
-    return width_;
-  }
-  int depth() const {
-    return depth_;
-  }
-
-  void multiply(const Kernels& run, Type type, const void* x, void* y, int rows) const {
-    const void* w = parts_[0].data<char>();
-    if (parts_.size() == 1) {
-      run.dense({type, {x, depth_}, {w, depth_}, y, rows, depth_, width_});
-      return;
-    }
-    run.quantized({type,
-                   type_of(parts_[1]),
-                   bits_,
-                   group_,
-                   {x, depth_},
-                   static_cast<const std::uint32_t*>(w),
-                   parts_[1].data<char>(),
-                   parts_[2].data<char>(),
-                   y,
-                   rows,
-                   depth_,
-                   width_});
-  }
-
- private:
-  Arrays parts_;
-  int group_, bits_, width_, depth_;
 };
 
 using Shared = std::shared_ptr<const Weights>;
@@ -430,7 +383,9 @@ std::shared_ptr<const T> own(const T* from) {
 void bind_layers(nb::module_& m) {
   nb::class_<Weights>(m, "Weights")
       .def(nb::init<const Arrays&, int, int>(), nb::arg("parts"), nb::arg("group") = 0,
-           nb::arg("bits") = 0);
+           nb::arg("bits") = 0)
+      .def("__call__", &Weights::operator())
+      .def("rows", &Weights::rows, nb::arg("ids").none() = nb::none());
   nb::class_<Norm>(m, "Norm").def(nb::init<const mx::array&, float>());
   nb::class_<Mlp>(m, "Mlp")
       .def(

@@ -24,7 +24,8 @@ constexpr int weight_rows = M <= W ? W / M : 1;
 struct Scratch {
   float* data;
   explicit Scratch(long count)
-      : data(static_cast<float*>(std::malloc(static_cast<unsigned long>(count + W) * 4))) {
+      : data(static_cast<float*>(
+            std::aligned_alloc(64, (static_cast<unsigned long>(count + W) * 4 + 63) / 64 * 64))) {
     if (data == nullptr) std::abort();
   }
   ~Scratch() {
@@ -87,81 +88,6 @@ struct DenseBlock {
   }
 };
 
-// --- quantised -----------------------------------------------------------------------------------
-
-// x as the packed words want it: value i of word j of a block stands at [i][j]. Behind the depth
-// are zeros. group_sums: of x, for the biases.
-struct PackedRows {
-  const float *values, *group_sums;
-  long pitch, groups;
-};
-
-template <int BITS, class S>
-struct QuantizedBlock {
-  static constexpr int PER_WORD = 32 / BITS;
-  static constexpr int COUNT = W * PER_WORD;
-  PackedRows x;
-  const std::uint32_t* w;
-  const S *scales, *biases;
-  float* y;
-  long y_pitch;
-  int depth, group;
-
-  template <int M, int R>
-  inline void add_block(Vec (&partial)[W], const float* xs, int n0, int k) const {
-    // Few rows leave room to unpack one weight row at a time; many share the loads of x.
-    constexpr int TOGETHER = M <= 2 ? 1 : R;
-    const int words = depth / PER_WORD, left = (depth - k) / PER_WORD;
-    const int in_block = COUNT > group ? COUNT / group : 1;
-    const int groups_left = static_cast<int>(x.groups) - k / group;
-    const int scale_count = in_block < groups_left ? in_block : groups_left;
-    for (int first_row = 0; first_row < R; first_row += TOGETHER) {
-      Ints packed[TOGETHER];
-      Vec scale[TOGETHER];
-      for (int r = 0; r < TOGETHER; r++) {
-        const long row = n0 + first_row + r;
-        const std::uint32_t* at = w + row * words + k / PER_WORD;
-        packed[r] = load_words(at, left < W ? left : W);
-        if constexpr (M <= PREFETCHED_ROWS) {
-          __builtin_prefetch(at + R * words);
-        }
-        scale[r] = spread(scales + row * x.groups + k / group, scale_count, in_block);
-      }
-      for (int i = 0; i < PER_WORD; i++) {
-        Vec weights[TOGETHER];
-        for (int r = 0; r < TOGETHER; r++) weights[r] = unpacked<BITS>(packed[r], i) * scale[r];
-        for (int m = 0; m < M; m++) {
-          Vec row = load(xs + m * x.pitch + k + i * W);
-          for (int r = 0; r < TOGETHER; r++) {
-            Vec& sum = partial[(first_row + r) * M + m];
-            sum = fma(weights[r], row, sum);
-          }
-        }
-      }
-    }
-  }
-
-  template <int M, int R>
-  void tile(int m0, int n0) const {
-    Vec partial[W];
-    for (auto& p : partial) p = zero();
-    for (int k = 0; k < depth; k += COUNT) {
-      add_block<M, R>(partial, x.values + m0 * x.pitch, n0, k);
-    }
-    for (int g = 0; g < x.groups; g += W) {
-      const int n = x.groups - g < W ? static_cast<int>(x.groups - g) : W;
-      for (int r = 0; r < R; r++) {
-        Vec bias = load(biases + (n0 + r) * x.groups + g, n);
-        for (int m = 0; m < M; m++) {
-          Vec row = load(x.group_sums + (m0 + m) * x.groups + g, n);
-          partial[r * M + m] = fma(bias, row, partial[r * M + m]);
-        }
-      }
-    }
-    put<M, R>(y + m0 * y_pitch + n0, y_pitch, partial);
-  }
-};
-
 inline float as_float(float x) {
   return x;
 }
@@ -171,24 +97,6 @@ inline float as_float(bf16 x) {
     float value;
   } both = {static_cast<std::uint32_t>(x.bits) << 16};
   return both.value;
-}
-
-template <int BITS, class T>
-void pack_row(const T* x, float* values, float* group_sums, int depth, int group) {
-  constexpr int PER_WORD = 32 / BITS, COUNT = W * PER_WORD;
-  for (int k = 0; k < depth; k += COUNT) {
-    for (int j = 0; j < W; j++) {
-      for (int i = 0; i < PER_WORD; i++) {
-        const int at = k + j * PER_WORD + i;
-        values[k + i * W + j] = at < depth ? as_float(x[at]) : 0.0f;
-      }
-    }
-  }
-  for (int g = 0; g < depth / group; g++) {
-    Vec sum[W] = {};
-    for (int k = 0; k < group; k += W) sum[0] = sum[0] + load(x + g * group + k);
-    store(group_sums + g, sums(sum), 1);
-  }
 }
 
 // --- all of a matrix -----------------------------------------------------------------------------
@@ -238,55 +146,6 @@ void dense(const pillion::Dense& a) {
     multiply_dense<float>(a.x, a.w, static_cast<float*>(a.y), a.width, a.rows, a.depth, a.width);
   } else {
     multiply_dense<bf16>(a.x, a.w, static_cast<bf16*>(a.y), a.width, a.rows, a.depth, a.width);
-  }
-}
-
-template <int BITS, class S>
-void multiply_quantized(const pillion::Quantized& a, float* y) {
-  using Block = QuantizedBlock<BITS, S>;
-  const long pitch = (a.depth + Block::COUNT - 1) / Block::COUNT * static_cast<long>(Block::COUNT);
-  const long groups = a.depth / a.group;
-  Scratch values(pitch * a.rows), group_sums(groups * a.rows);
-  for (int m = 0; m < a.rows; m++) {
-    float *into = values.data + m * pitch, *into_sums = group_sums.data + m * groups;
-    if (a.type == Type::f32) {
-      const float* x = static_cast<const float*>(a.x.data) + m * a.x.pitch;
-      pack_row<BITS>(x, into, into_sums, a.depth, a.group);
-    } else {
-      const bf16* x = static_cast<const bf16*>(a.x.data) + m * a.x.pitch;
-      pack_row<BITS>(x, into, into_sums, a.depth, a.group);
-    }
-  }
-  Block block{{values.data, group_sums.data, pitch, groups},
-              a.w,
-              static_cast<const S*>(a.scales),
-              static_cast<const S*>(a.biases),
-              y,
-              a.width,
-              a.depth,
-              a.group};
-  multiply(block, a.rows, a.width, a.depth * BITS / 8 + groups * 2 * static_cast<long>(sizeof(S)));
-}
-
-template <int BITS>
-void with_scales(const pillion::Quantized& a, float* y) {
-  switch (a.scale_type) {
-    case Type::f32: return multiply_quantized<BITS, float>(a, y);
-    case Type::bf16: return multiply_quantized<BITS, bf16>(a, y);
-    case Type::f16: return multiply_quantized<BITS, f16>(a, y);
-  }
-}
-
-void quantized(const pillion::Quantized& a) {
-  const auto run = a.bits == 4 ? with_scales<4> : with_scales<8>;
-  if (a.type == Type::f32) return run(a, static_cast<float*>(a.y));
-  const long count = static_cast<long>(a.rows) * a.width;
-  Scratch results(count);
-  run(a, results.data);
-  bf16* y = static_cast<bf16*>(a.y);
-  for (long i = 0; i < count; i += W) {
-    const int n = count - i < W ? static_cast<int>(count - i) : W;
-    n == W ? store(y + i, load(results.data + i)) : store(y + i, load(results.data + i), n);
   }
 }
 

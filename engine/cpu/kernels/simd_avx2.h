@@ -4,6 +4,7 @@
 
 #include <immintrin.h>
 
+#include "fixed_words.h"
 #include "table.h"
 
 namespace {
@@ -53,6 +54,16 @@ template <int BITS>
 inline Ints shifted_left(Ints x) {
   return _mm256_slli_epi32(x, BITS);
 }
+template <int BITS>
+inline Ints shifted_right(Ints x) {
+  return _mm256_srli_epi32(x, BITS);
+}
+inline Ints larger(Ints a, Ints b) {
+  return _mm256_max_epi32(a, b);
+}
+inline Ints magnitude_bits(Vec x) {
+  return _mm256_and_si256(_mm256_castps_si256(x), _mm256_set1_epi32(0x7fffffff));
+}
 inline Ints plus(Ints a, Ints b) {
   return _mm256_add_epi32(a, b);
 }
@@ -83,8 +94,8 @@ inline Vec load(const T* p, int n) {
   for (int i = 0; i < n; i++) some[i] = p[i];
   return widened(_mm_load_si128(reinterpret_cast<const __m128i*>(some)), T{});
 }
-inline Ints load_words(const std::uint32_t* p, int n) {
-  return _mm256_maskload_epi32(reinterpret_cast<const int*>(p), first(n));
+inline Ints load_words(const std::uint32_t* p) {
+  return _mm256_loadu_si256(reinterpret_cast<const Ints*>(p));
 }
 
 inline __m128i narrowed(Vec x) {
@@ -96,6 +107,9 @@ inline __m128i narrowed(Vec x) {
   rounded = _mm256_srli_epi32(_mm256_blendv_epi8(rounded, quiet, nan), 16);
   Ints packed = _mm256_packus_epi32(rounded, rounded);
   return _mm256_castsi256_si128(_mm256_permute4x64_epi64(packed, 0x08));
+}
+inline void store(int* p, Ints x) {
+  _mm256_storeu_si256(reinterpret_cast<Ints*>(p), x);
 }
 inline void store(float* p, Vec x) {
   _mm256_storeu_ps(p, x);
@@ -127,21 +141,6 @@ inline Vec sums(const Vec* v) {
          _mm256_permute2f128_ps(fours[0], fours[1], 0x31);
 }
 
-template <int BITS>
-inline Vec unpacked(Ints words, int i) {
-  using Words = unsigned __attribute__((vector_size(32)));
-  Ints low = reinterpret_cast<Ints>(reinterpret_cast<Words>(words) >> (BITS * i));
-  return _mm256_cvtepi32_ps(_mm256_and_si256(low, _mm256_set1_epi32((1 << BITS) - 1)));
-}
-
-template <class T>
-inline Vec spread(const T* p, int n, int groups) {
-  Vec some = load(p, n);
-  if (groups == 1) return _mm256_broadcastss_ps(_mm256_castps256_ps128(some));
-  const Ints two = _mm256_setr_epi32(0, 0, 0, 0, 1, 1, 1, 1);
-  return _mm256_permutevar8x32_ps(some, two);
-}
-
 template <class T>
 struct Step {
   static constexpr int count = W;
@@ -156,5 +155,40 @@ struct Step {
     return fma(a.value, b.value, sum);
   }
 };
+
+#ifdef __AVXVNNI__
+struct Four {
+  Ints bytes;
+  explicit Four(Ints b) : bytes(b) {}
+};
+
+struct Product : ByteWords {
+  Ints high = _mm256_setzero_si256(), low = _mm256_setzero_si256();
+  void add(const Four& w, std::uint32_t first, std::uint32_t second) {
+    high = _mm256_dpbusd_avx_epi32(high, w.bytes, all_ints(static_cast<int>(first)));
+    low = _mm256_dpbusd_avx_epi32(low, w.bytes, all_ints(static_cast<int>(second)));
+  }
+  Ints sum() const {
+    return plus(shifted_left<8>(high), low);
+  }
+};
+#else
+struct Four {
+  Ints even, odd;
+  explicit Four(Ints b)
+      : even(b & all_ints(0x00ff00ff)), odd(shifted_right<8>(b) & all_ints(0x00ff00ff)) {}
+};
+
+struct Product : PairWords {
+  Ints total = _mm256_setzero_si256();
+  void add(const Four& w, std::uint32_t first, std::uint32_t second) {
+    total = plus(total, _mm256_madd_epi16(w.even, all_ints(static_cast<int>(first))));
+    total = plus(total, _mm256_madd_epi16(w.odd, all_ints(static_cast<int>(second))));
+  }
+  Ints sum() const {
+    return total;
+  }
+};
+#endif
 
 }  // namespace

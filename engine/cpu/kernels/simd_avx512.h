@@ -5,6 +5,7 @@
 
 #include <immintrin.h>
 
+#include "fixed_words.h"
 #include "table.h"
 
 namespace {
@@ -55,6 +56,17 @@ template <int BITS>
 inline Ints shifted_left(Ints x) {
   return _mm512_slli_epi32(x, BITS);
 }
+template <int BITS>
+inline Ints shifted_right(Ints x) {
+  return _mm512_srli_epi32(x, BITS);
+}
+inline Ints larger(Ints a, Ints b) {
+  return _mm512_max_epi32(a, b);
+}
+// Without the sign: as an integer it is in the order of the magnitudes, infinity and NaN behind.
+inline Ints magnitude_bits(Vec x) {
+  return _mm512_and_si512(_mm512_castps_si512(x), _mm512_set1_epi32(0x7fffffff));
+}
 inline Ints plus(Ints a, Ints b) {
   return _mm512_add_epi32(a, b);
 }
@@ -83,8 +95,8 @@ template <class T>
 inline Vec load(const T* p, int n) {
   return widened(_mm256_maskz_loadu_epi16(first(n), p), T{});
 }
-inline Ints load_words(const std::uint32_t* p, int n) {
-  return _mm512_maskz_loadu_epi32(first(n), p);
+inline Ints load_words(const std::uint32_t* p) {
+  return _mm512_loadu_si512(p);
 }
 
 // Round to nearest even; a NaN stays one.
@@ -95,6 +107,9 @@ inline __m256i narrowed(Vec x) {
   __mmask16 nan = _mm512_cmp_ps_mask(x, x, _CMP_UNORD_Q);
   rounded = _mm512_mask_or_epi32(rounded, nan, bits, _mm512_set1_epi32(0x400000));
   return _mm512_cvtepi32_epi16(_mm512_srli_epi32(rounded, 16));
+}
+inline void store(int* p, Ints x) {
+  _mm512_storeu_si512(p, x);
 }
 inline void store(float* p, Vec x) {
   _mm512_storeu_ps(p, x);
@@ -128,28 +143,6 @@ inline Vec sums(const Vec* v) {
   return _mm512_shuffle_f32x4(low, high, 0x88) + _mm512_shuffle_f32x4(low, high, 0xdd);
 }
 
-// Value i of the packed words of a block as floats; what is above it in each word is not looked at.
-template <int BITS>
-inline Vec unpacked(Ints words, int i) {
-  using Words = unsigned __attribute__((vector_size(64)));
-  Ints low = reinterpret_cast<Ints>(reinterpret_cast<Words>(words) >> (BITS * i));
-  if constexpr (BITS == 4) {
-    const Vec values = _mm512_setr_ps(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
-    return _mm512_permutexvar_ps(low, values);
-  } else {
-    return _mm512_cvtepi32_ps(_mm512_and_si512(low, _mm512_set1_epi32(255)));
-  }
-}
-
-// `n` (1, 2 or 4) values, each W / groups times in a row; those past `n` are zero.
-template <class T>
-inline Vec spread(const T* p, int n, int groups) {
-  if (groups == 1) return _mm512_broadcastss_ps(_mm512_castps512_ps128(load(p, 1)));
-  const Ints two = _mm512_setr_epi32(0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 1, 1, 1);
-  const Ints four = _mm512_setr_epi32(0, 0, 0, 0, 1, 1, 1, 1, 2, 2, 2, 2, 3, 3, 3, 3);
-  return _mm512_permutexvar_ps(groups == 2 ? two : four, load(p, n));
-}
-
 // Elements of a row, ready to be multiplied with those of another.
 template <class T>
 struct Step {
@@ -179,6 +172,43 @@ struct Step<bf16> {
   }
   static Vec add(Vec sum, const Step& a, const Step& b) {
     return _mm512_dpbf16_ps(sum, (__m512bh)a.value, (__m512bh)b.value);
+  }
+};
+#endif
+
+// Four weights, unsigned bytes, in each lane.
+#ifdef __AVX512VNNI__
+struct Four {
+  Ints bytes;
+  explicit Four(Ints b) : bytes(b) {}
+};
+
+// In each lane a sum of such weights times numbers in fixed point: high and low bytes apart.
+struct Product : ByteWords {
+  Ints high = _mm512_setzero_si512(), low = _mm512_setzero_si512();
+  void add(const Four& w, std::uint32_t first, std::uint32_t second) {
+    high = _mm512_dpbusd_epi32(high, w.bytes, all_ints(static_cast<int>(first)));
+    low = _mm512_dpbusd_epi32(low, w.bytes, all_ints(static_cast<int>(second)));
+  }
+  Ints sum() const {
+    return plus(shifted_left<8>(high), low);
+  }
+};
+#else
+struct Four {
+  Ints even, odd;
+  explicit Four(Ints b)
+      : even(b & all_ints(0x00ff00ff)), odd(shifted_right<8>(b) & all_ints(0x00ff00ff)) {}
+};
+
+struct Product : PairWords {
+  Ints total = _mm512_setzero_si512();
+  void add(const Four& w, std::uint32_t first, std::uint32_t second) {
+    total = plus(total, _mm512_madd_epi16(w.even, all_ints(static_cast<int>(first))));
+    total = plus(total, _mm512_madd_epi16(w.odd, all_ints(static_cast<int>(second))));
+  }
+  Ints sum() const {
+    return total;
   }
 };
 #endif

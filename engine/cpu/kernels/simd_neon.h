@@ -4,6 +4,7 @@
 
 #include <arm_neon.h>
 
+#include "fixed_words.h"
 #include "table.h"
 
 namespace {
@@ -50,6 +51,16 @@ template <int BITS>
 inline Ints shifted_left(Ints x) {
   return vshlq_n_s32(x, BITS);
 }
+template <int BITS>
+inline Ints shifted_right(Ints x) {
+  return vreinterpretq_s32_u32(vshrq_n_u32(vreinterpretq_u32_s32(x), BITS));
+}
+inline Ints larger(Ints a, Ints b) {
+  return vmaxq_s32(a, b);
+}
+inline Ints magnitude_bits(Vec x) {
+  return vreinterpretq_s32_f32(vabsq_f32(x));
+}
 inline Ints plus(Ints a, Ints b) {
   return vaddq_s32(a, b);
 }
@@ -82,10 +93,8 @@ inline Vec load(const T* p, int n) {
   for (int i = 0; i < n; i++) some[i] = p[i].bits;
   return widened(vld1_u16(some), T{});
 }
-inline Ints load_words(const std::uint32_t* p, int n) {
-  std::uint32_t some[W] = {};
-  for (int i = 0; i < n; i++) some[i] = p[i];
-  return vreinterpretq_s32_u32(vld1q_u32(n == W ? p : some));
+inline Ints load_words(const std::uint32_t* p) {
+  return vreinterpretq_s32_u32(vld1q_u32(p));
 }
 
 inline uint16x4_t narrowed(Vec x) {
@@ -94,6 +103,9 @@ inline uint16x4_t narrowed(Vec x) {
   const uint32x4_t rounded = vaddq_u32(bits, vaddq_u32(odd, vdupq_n_u32(0x7fff)));
   const uint32x4_t quiet = vorrq_u32(bits, vdupq_n_u32(0x400000));
   return vshrn_n_u32(vbslq_u32(vceqq_f32(x, x), rounded, quiet), 16);
+}
+inline void store(int* p, Ints x) {
+  vst1q_s32(p, x);
 }
 inline void store(float* p, Vec x) {
   vst1q_f32(p, x);
@@ -116,18 +128,6 @@ inline Vec sums(const Vec* v) {
   return vpaddq_f32(vpaddq_f32(v[0], v[1]), vpaddq_f32(v[2], v[3]));
 }
 
-template <int BITS>
-inline Vec unpacked(Ints words, int i) {
-  const uint32x4_t low = vshlq_u32(vreinterpretq_u32_s32(words), vdupq_n_s32(-BITS * i));
-  return vcvtq_f32_u32(vandq_u32(low, vdupq_n_u32((1u << BITS) - 1)));
-}
-
-// A block of so few lanes is never longer than a group.
-template <class T>
-inline Vec spread(const T* p, int, int) {
-  return vdupq_laneq_f32(load(p, 1), 0);
-}
-
 template <class T>
 struct Step {
   static constexpr int count = W;
@@ -140,6 +140,29 @@ struct Step {
   }
   static Vec add(Vec sum, const Step& a, const Step& b) {
     return fma(a.value, b.value, sum);
+  }
+};
+
+struct Four {
+  int16x8_t even, odd;
+  explicit Four(Ints b)
+      : even(vreinterpretq_s16_s32(b & all_ints(0x00ff00ff))),
+        odd(vreinterpretq_s16_s32(shifted_right<8>(b) & all_ints(0x00ff00ff))) {}
+};
+
+// Two lanes hold what belongs to one row, until the end.
+struct Product : PairWords {
+  int32x4_t low = vdupq_n_s32(0), high = vdupq_n_s32(0);
+  void add(const Four& w, std::uint32_t first, std::uint32_t second) {
+    const int16x8_t one = vreinterpretq_s16_u32(vdupq_n_u32(first)),
+                    other = vreinterpretq_s16_u32(vdupq_n_u32(second));
+    low = vmlal_s16(low, vget_low_s16(w.even), vget_low_s16(one));
+    high = vmlal_high_s16(high, w.even, one);
+    low = vmlal_s16(low, vget_low_s16(w.odd), vget_low_s16(other));
+    high = vmlal_high_s16(high, w.odd, other);
+  }
+  Ints sum() const {
+    return vpaddq_s32(low, high);
   }
 };
 

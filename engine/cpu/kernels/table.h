@@ -33,16 +33,41 @@ struct Dense {
   int rows, depth, width;
 };
 
-// The same with w as MLX packs it (affine): q * scale + bias, `group` weights to a scale, the
-// lowest bits of a word first. x and y in `type`, scales and biases in `scale_type`.
+// Of a matrix (width, depth) of affine weights: q * scale + bias, `group` weights to a scale, where
+// they lie is in packing.h.
+struct Packing {
+  static constexpr int ROWS = 16;  // of a block
+  Type scale_type;
+  int bits, group, depth, width;
+
+  int groups() const {
+    return depth / group;
+  }
+  int group_words() const {
+    return group * bits / 32;
+  }
+  long item() const {
+    return scale_type == Type::f32 ? 4 : 2;
+  }
+  long group_bytes() const {
+    return ROWS * (group_words() * 4 + 2 * item());
+  }
+  long block_bytes() const {
+    return groups() * group_bytes();
+  }
+  long bytes() const {
+    return (width + ROWS - 1) / ROWS * block_bytes();
+  }
+};
+
+// y[m, n] as in Dense, with packed weights, which are aligned to 64 bytes. x and y in `type`.
 struct Quantized {
-  Type type, scale_type;
-  int bits, group;
+  Type type;
+  Packing packing;
   Matrix x;
-  const std::uint32_t* w;
-  const void *scales, *biases;
+  const char* w;
   void* y;
-  int rows, depth, width;
+  int rows;
 };
 
 // The gated delta rule over `steps` rows of one sequence. q, k: (steps, key_heads, key_width);
@@ -142,10 +167,11 @@ struct Kernels {
 };
 
 extern const Kernels avx2_kernels;
+extern const Kernels avx2_vnni_kernels;
 extern const Kernels avx512_kernels;
+extern const Kernels avx512_vnni_kernels;
 extern const Kernels avx512_bf16_kernels;
 extern const Kernels amx_kernels;
-extern const Kernels amx_dense_kernels;
 extern const Kernels neon_kernels;
 
 }  // namespace pillion

@@ -2,6 +2,7 @@
 // or a shift too far ends the program. Also checks that rows keep their bits. Prints what it ran.
 
 #ifdef __x86_64__
+#include <cpuid.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 #endif
@@ -13,7 +14,7 @@
 #include <random>
 #include <vector>
 
-#include "table.h"
+#include "packing.h"
 
 using namespace pillion;
 
@@ -98,6 +99,45 @@ void check_dense(const Kernels& kernels, Type type, int depth, int width) {
   }
 }
 
+float widened_scale(Type type, const std::vector<char>& from, long i) {
+  if (type != Type::f16) return widened(type, from, i);
+  Half half;
+  std::memcpy(&half, from.data() + i * 2, 2);
+  return static_cast<float>(half);
+}
+
+// One result in plain C++, in the order that fixed_point.h states: the bits that every instruction
+// set must give.
+float plain_result(const float* x, const std::uint32_t* w, const float* scales, const float* biases,
+                   int bits, int group, int groups) {
+  float y = 0;
+  for (int g = 0; g < groups; g++) {
+    float largest = 0x1p-100f;
+    for (int k = 0; k < group; k++) largest = std::fmax(largest, std::fabs(x[g * group + k]));
+    const float scale = largest / 32639.0f, inverse = 32639.0f / largest;
+    std::int32_t products = 0, sum = 0;
+    for (int k = g * group; k < (g + 1) * group; k++) {
+      const int q = static_cast<int>(std::nearbyint(x[k] * inverse));
+      const int per_word = 32 / bits;
+      const int weight = static_cast<int>(w[k / per_word] >> (k % per_word * bits)) & ((1 << bits) - 1);
+      products += q * weight;
+      sum += q;
+    }
+    y = std::fma(static_cast<float>(products), scales[g] * scale, y);
+    y = std::fma(biases[g], scale * static_cast<float>(sum), y);
+  }
+  return y;
+}
+
+struct Aligned {
+  char* data;
+  explicit Aligned(long bytes)
+      : data(static_cast<char*>(std::aligned_alloc(64, static_cast<std::size_t>((bytes + 63) / 64 * 64)))) {}
+  ~Aligned() {
+    std::free(data);
+  }
+};
+
 void check_quantized(const Kernels& kernels, Type type, Type scale_type, int bits, int group,
                      int groups, int width) {
   constexpr int ROWS = 19;
@@ -108,16 +148,36 @@ void check_quantized(const Kernels& kernels, Type type, Type scale_type, int bit
   for (auto& word : w) word = static_cast<std::uint32_t>(numbers());
   auto scales = as(scale_type, floats(static_cast<long>(width) * groups));
   auto biases = as(scale_type, floats(static_cast<long>(width) * groups));
+  const Packing packing{scale_type, bits, group, depth, width};
+  const Aligned packed(packing.bytes());
+  pack(packing, w.data(), scales.data(), biases.data(), packed.data);
   auto run = [&](const std::vector<char>& from, int rows) {
     std::vector<char> y(static_cast<std::size_t>(rows) * static_cast<std::size_t>(width) * item);
-    kernels.quantized({type, scale_type, bits, group, {from.data(), depth}, w.data(),
-                       scales.data(), biases.data(), y.data(), rows, depth, width});
+    kernels.quantized({type, packing, {from.data(), depth}, packed.data, y.data(), rows});
     return y;
   };
   auto all = run(x, ROWS);
   for (int rows = 1; rows < ROWS; rows++) {
     std::vector<char> few(x.begin(), x.begin() + static_cast<long>(item) * rows * depth);
     same(run(few, rows), all, "quantized");
+  }
+  if (type != Type::f32) return;
+  std::vector<float> row(static_cast<std::size_t>(depth)), s(static_cast<std::size_t>(groups)), b(s);
+  for (long n = 0; n < width; n++) {
+    for (int g = 0; g < groups; g++) {
+      s[static_cast<std::size_t>(g)] = widened_scale(scale_type, scales, n * groups + g);
+      b[static_cast<std::size_t>(g)] = widened_scale(scale_type, biases, n * groups + g);
+    }
+    for (long m = 0; m < ROWS; m++) {
+      for (int k = 0; k < depth; k++) row[static_cast<std::size_t>(k)] = widened(type, x, m * depth + k);
+      const float expected = plain_result(row.data(), w.data() + n * depth * bits / 32, s.data(),
+                                          b.data(), bits, group, groups);
+      const float got = widened(type, all, m * width + n);
+      if (std::memcmp(&expected, &got, 4) != 0) {
+        std::puts("quantized: other bits than plain C++");
+        std::exit(1);
+      }
+    }
   }
 }
 
@@ -211,12 +271,21 @@ int main() {
 #ifdef __x86_64__
   check(avx2_kernels);
   std::puts("avx2");
+  unsigned a = 0, b = 0, c = 0, d = 0;
+  if (__get_cpuid_count(7, 1, &a, &b, &c, &d) && (a & 1u << 4) != 0) {
+    check(avx2_vnni_kernels);
+    std::puts("avx2_vnni");
+  }
   if (__builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl") &&
       __builtin_cpu_supports("avx512dq")) {
     check(avx512_kernels);
     std::puts("avx512");
+    if (__builtin_cpu_supports("avx512vnni")) {
+      check(avx512_vnni_kernels);
+      std::puts("avx512_vnni");
+    }
   }
-  if (__builtin_cpu_supports("avx512bf16")) {
+  if (__builtin_cpu_supports("avx512bf16") && __builtin_cpu_supports("avx512vnni")) {
     check(avx512_bf16_kernels);
     std::puts("avx512_bf16");
   }

@@ -24,38 +24,6 @@ def test_dense(kernels, dtype, width, depth):
 
 
 @pytest.mark.parametrize("dtype", TYPES, ids=str)
-@pytest.mark.parametrize("bits", [4, 8])
-@pytest.mark.parametrize("group", [32, 64, 128])
-@pytest.mark.parametrize("groups", [1, 2, 5, 18])
-def test_quantized(kernels, dtype, bits, group, groups):
-    depth = group * groups
-    packed, scales, biases = mx.quantize(normal(70, depth), group_size=group, bits=bits)
-    x = normal(MOST_ROWS, depth, seed=1, dtype=dtype)
-    for scale_type in (mx.float32, mx.bfloat16, mx.float16):
-        s, b = scales.astype(scale_type), biases.astype(scale_type)
-        weights = mx.dequantize(
-            packed, s.astype(mx.float32), b.astype(mx.float32), group_size=group, bits=bits
-        )
-        together = kernels.quantized(x, packed, s, b, group, bits)
-        assert together.dtype == dtype
-        assert_close(together, wide(x) @ wide(weights).T)
-    for rows in range(1, MOST_ROWS):
-        assert_same_bits(kernels.quantized(x[:rows], packed, s, b, group, bits), together[:rows])
-
-
-def test_quantized_extremes(kernels):
-    """All weights at the ends of their range, and group sums that cancel."""
-    packed = mx.array([[0xFFFFFFFF] * 16, [0] * 16, [0xF0F0F0F0] * 16], mx.uint32)
-    x = mx.concatenate([mx.full((1, 64), 1e30), mx.full((1, 64), -1e30)], axis=1)
-    x = mx.concatenate([x, mx.full((1, 128), 1e-38), mx.zeros((1, 128))])
-    scales, biases = mx.full((3, 4), 1e-3), mx.full((3, 4), -0.5)
-    got = kernels.quantized(x, packed, scales, biases, 32, 4)
-    weights = mx.dequantize(packed, scales, biases, group_size=32, bits=4)
-    np.testing.assert_allclose(wide(got)[1:], (wide(x) @ wide(weights).T)[1:], atol=1e-37)
-    np.testing.assert_allclose(wide(got)[0], 0, atol=1e30 * 128 * 1e-6)
-
-
-@pytest.mark.parametrize("dtype", TYPES, ids=str)
 def test_numbers_that_are_none_stay_in_their_row(kernels, dtype):
     x, w = normal(9, 40, dtype=dtype), normal(20, 40, seed=1, dtype=dtype)
     clean = kernels.dense(x, w)
@@ -183,10 +151,6 @@ def test_shapes_that_do_not_fit_are_refused(kernels):
         kernels.dense(x, w[:, :4])
     with pytest.raises(ValueError, match="both"):
         kernels.dense(x, w.astype(mx.bfloat16))
-    with pytest.raises(ValueError, match="groups of 32"):
-        kernels.quantized(x, mx.zeros((3, 1), mx.uint32), w, w, 8, 4)
-    with pytest.raises(ValueError, match="w \\(N"):
-        kernels.quantized(normal(2, 64), mx.zeros((3, 4), mx.uint32), w, w, 32, 4)
     heads = normal(1, 2, 4, 8)
     with pytest.raises(ValueError, match="attention"):
         kernels.attention(heads, heads[:, :, :3], heads[:, :, :3], 1.0, True)

@@ -21,7 +21,7 @@ from engine.cpu.function_checks import CASES, CheckedFunction
 from engine.cpu.functions import names_in
 from engine.cpu.install import fault, install, slower
 from engine.cpu.layers import FusedLayer
-from engine.cpu.modules import DenseLinear, GatedNorm, Kernel
+from engine.cpu.modules import DenseLinear, GatedNorm, Kernel, QuantizedHead, QuantizedLinear
 from engine.decoding.exactness import probe, same_state
 from engine.errors import RequestError
 from engine.prefix_cache.snapshot import take_snapshot
@@ -117,6 +117,27 @@ def test_layers_of_known_models_are_fused_and_others_run_their_own_code(family):
     assert mx.allclose(layer(rows, None), layer.inner(rows, None))
     target = with_kernels("nemotron_h")
     assert FusedLayer not in {type(layer) for layer in target.model.layers}
+
+
+def test_quantised_weights_are_held_once_and_the_stock_module_can_still_run():
+    model = nn.Module()
+    model.head = nn.QuantizedEmbedding(640, 512, group_size=32, bits=4)
+    model.linear = nn.QuantizedLinear(512, 640, bias=False, group_size=32, bits=4)
+    ids, x = mx.array([[3, 639], [7, 3]]), normal(3, 512)
+    halves = x.astype(mx.bfloat16)
+    expected = model.head(ids), model.head.as_linear(halves), model.linear(halves)
+    mx.eval(expected)
+    held = mx.get_active_memory()
+    install(model, "auto")
+    kinds = [type(module) for _, module in model.named_modules()]
+    assert {QuantizedHead, QuantizedLinear} <= set(kinds)
+    got = model.head(ids)
+    assert mx.array_equal(got, expected[0])
+    # What the kernels hold is not MLX's.
+    assert mx.get_active_memory() < held - 640 * 512
+    # Another type than the weights' is left to the stock module.
+    assert mx.array_equal(model.head.as_linear(halves), expected[1])
+    assert mx.array_equal(model.linear(halves), expected[2])
 
 
 def test_off_changes_nothing():
