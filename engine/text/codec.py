@@ -209,7 +209,8 @@ class TextCodec:
         tokens = self.vocabulary.encode_sealed(sealed)
         if not tokens:
             raise RequestError("the chat template rendered nothing", field="messages")
-        ends = [index + 1 for index, token in enumerate(tokens) if token in self.control_ids]
+        controls = self.control_ids
+        ends = [index + 1 for index, token in enumerate(tokens) if token in controls]
         seals = {self._seals.count(shared) for shared in _stable_prefixes(turns, sealed, render)}
         return RenderedPrompt(
             tokens=tuple(tokens),
