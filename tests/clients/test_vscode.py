@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from private_home import private_environment, short_folder
-from vscode_workbench import Server, Window, browser, folders_removed, needs_vscode, until
+from vscode_workbench import VSIX, Server, Window, browser, folders_removed, needs_vscode, until
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
@@ -38,8 +38,8 @@ def last(values):
 """
 RENAME = "Rename `values` to `numbers`."
 FILES = """
-accept alternatives brackets cancel discard explained fast frozen hunks indented moved one refused
-stale two unsaved
+accept alternatives brackets cancel discard explained fast frozen hunks indented listed moved one
+refused stale two unsaved
 """
 BROAD = "".join(
     f"def f{number}(values):\n    return values[{number}]\n" for number in range(10_000)
@@ -111,6 +111,10 @@ def shared(server: Server, chromium: Browser, workspace: Path) -> Window:
 def window(shared: Window) -> Window:
     shared.clear()
     return shared
+
+
+def test_the_extension_is_small() -> None:
+    assert VSIX.stat().st_size < 400_000
 
 
 def test_a_suggestion_is_taken_by_word_by_line_and_whole(window: Window, workspace: Path) -> None:
@@ -202,6 +206,20 @@ def test_a_late_answer_is_not_shown_where_the_cursor_was(window: Window) -> None
     window.type("#")
     window.page.wait_for_timeout(500)
     assert window.ghost() == ""
+
+
+def test_no_ghost_text_below_the_list_of_completions(window: Window) -> None:
+    window.open("listed.py")
+    window.goto(2, 5)
+    window.key("Shift+End")
+    window.type("first = ")
+    until(lambda: window.ghost() == "values[0]")
+    window.key("Control+Space")
+    listed = window.page.locator(".suggest-widget.visible .monaco-list-row.focused")
+    listed.wait_for()
+    until(lambda: not window.ghost())
+    window.key("Escape")
+    listed.wait_for(state="detached")
 
 
 def test_fast_typing_does_not_ask_at_each_key(window: Window, workspace: Path) -> None:

@@ -23,11 +23,11 @@ const CLEAN_END_MS = 2_000;
 export async function findSocket(executable: string, mayStart: boolean): Promise<string | null> {
   const verb = mayStart ? ["serve", "--detach", "--json"] : ["status", "--json"];
   const { stdout, stderr, failed } = await run(executable, verb);
-  const line = stdout.trim().split("\n").at(-1) ?? "";
-  const socket = socketOf(line);
+  // `serve` prints an object a line, `status` one over many lines.
+  const socket = socketOf(mayStart ? (stdout.trim().split("\n").at(-1) ?? "") : stdout);
   if (socket !== null) return socket;
   // `pillion status` exits with 1 and says so where nothing runs.
-  if (!mayStart && line.includes('"not running"')) return null;
+  if (!mayStart && stdout.includes('"not running"')) return null;
   throw new DaemonFailed(lastWords(stderr) || failed || `${executable} gave no socket`);
 }
 

@@ -23,9 +23,12 @@ test("the daemon is started from the home folder, not from the workspace", async
 });
 
 test("without leave to start one it is only looked for", async () => {
-  const running = program("up", `[ "$1" = status ] && echo '{"socket": "/run/x.sock"}'`);
+  const running = program(
+    "up",
+    `[ "$1" = status ] && printf '{\\n  "socket": "/run/x.sock"\\n}\\n'`,
+  );
   assert.equal(await findSocket(running, false), "/run/x.sock");
-  const down = program("down", `echo '{"state": "not running"}'; exit 1`);
+  const down = program("down", `printf '{\\n  "state": "not running"\\n}\\n'; exit 1`);
   assert.equal(await findSocket(down, false), null);
 });
 

@@ -53,7 +53,11 @@ test("an error says what to do, whoever found it", () => {
 });
 
 test("a daemon that somebody stops is no error", () => {
-  const stopping = { state: "error", message: "qwen: the engine was stopped", action: "start it again" } as const;
+  const stopping = {
+    state: "error",
+    message: "qwen: the engine was stopped",
+    action: "start it again",
+  } as const;
   assert.deepEqual(viewOf(connected(stopping)), viewOf({ kind: "stopped" }));
 });
 
