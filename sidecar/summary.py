@@ -18,7 +18,7 @@ class Summary(Struct, frozen=True, kw_only=True):
     """state: ``busy`` while someone waits for the model; ``target-only`` where it never drafts.
 
     message: one line for people. action: what to do about it; empty where nothing. percent: of
-    loading, where that is known. model: its name, before it is loaded too. target_only: why no
+    the step of loading that it names. model: its name, before it is loaded too. target_only: why no
     drafts are used; empty where they are. tok_s: decoded tokens a second, surplus_ms: time that
     drafting saved for each token, cache_hit_share: prompt tokens that were not computed again;
     all since the start, None before there are any.

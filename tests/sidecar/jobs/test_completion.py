@@ -120,3 +120,25 @@ async def test_errors_are_the_engines():
     with pytest.raises(NotReady, match="loading"):
         await complete(engine, CONFIG, CompletionRequest(prefix="x"))
     await engine.stop()
+
+
+async def test_tokens_of_one_round_come_together():
+    for tokens in (1, 4, 100):
+        async with running("a = 1\nb = 2\n", round_tokens=tokens) as (engine, backend):
+            completion = await complete(engine, CONFIG, CompletionRequest(prefix="    ", suffix=""))
+            assert completion.text == "a = 1"
+            assert sum(backend.steps.values()) <= 14
+
+
+async def test_a_request_that_someone_waits_for_is_work_and_an_idle_one_is_not():
+    async with running("abc", round_seconds=0.002) as (engine, backend):
+        for priority in (Priority.INTERACTIVE, Priority.IDLE):
+            news = engine.news()
+            request = CompletionRequest(prefix="x = ", priority=priority)
+            task = asyncio.ensure_future(complete(engine, CONFIG, request))
+            await until(lambda: any(backend.steps.values()))
+            assert engine.working is (priority is Priority.INTERACTIVE)
+            assert news.is_set() is engine.working
+            await task
+            assert not engine.working
+            backend.steps.clear()
