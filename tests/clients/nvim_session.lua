@@ -1,7 +1,5 @@
--- Ghost text from a running Pillion daemon, for Neovim 0.11. Paste it into your configuration and
--- give it the socket that `pillion serve` prints:
---   loadfile("nvim_session.lua")("/run/user/1000/pillion/pillion.sock")
--- <Tab> accepts the suggestion.
+-- A client that knows nothing of Pillion but LSP 3.18, on the daemon's Unix socket; <Tab> accepts.
+-- What users install is editors/nvim.
 local socket = ...
 local marks = vim.api.nvim_create_namespace("pillion")
 local shown, pending

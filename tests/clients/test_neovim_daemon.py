@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import json
+import os
 import shutil
+import signal
 import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from conftest import own_environment
 from embedded_neovim import BINARY, INSTALL, PLUGIN, EmbeddedNeovim
 from neovim_daemon import ScriptedDaemon
+from private_home import short_folder
 
 pytestmark = pytest.mark.clients
 
@@ -29,7 +34,9 @@ def suggests(editor: EmbeddedNeovim) -> None:
 
 def test_a_daemon_that_was_killed_is_found_again(scripted: ScriptedDaemon, neovim: Start) -> None:
     scripted.say(APPEND)
-    editor = neovim(scripted.environment, "stack.py", HEAD)
+    # The test starts the next one.
+    own = "vim.g.pillion = { cmd = { 'pillion', 'lsp', '--no-start' } }"
+    editor = neovim(scripted.environment, "stack.py", HEAD, before=own)
     suggests(editor)
     scripted.kill()
     editor.wait(lambda: not editor.connected())
@@ -41,6 +48,42 @@ def test_a_daemon_that_was_killed_is_found_again(scripted: ScriptedDaemon, neovi
     editor.wait(editor.connected)
     suggests(editor)
     assert "rror" not in editor.command("messages")
+
+
+def pillion(environment: dict[str, str], *words: str) -> str:
+    done = subprocess.run(
+        ["pillion", *words],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=True,
+    )
+    return done.stdout
+
+
+def test_a_daemon_is_started_and_after_its_death_another(neovim: Start) -> None:
+    """The whole of it, with the built-in model."""
+    home = short_folder()
+    environment = own_environment(home) | {"PILLION_HTTP_PORT": "0"}
+    try:
+        editor = neovim(environment, "stack.py", HEAD)
+        first = json.loads(pillion(environment, "status", "--json"))["pid"]
+        editor.wait(lambda: editor.state() in {"ready", "target-only"})
+        editor.keys("Go")
+        editor.type("self.items.app")
+        editor.wait(editor.ghost)
+        os.kill(first, signal.SIGKILL)
+        editor.wait(lambda: not editor.connected())
+        editor.wait(editor.connected)
+        assert json.loads(pillion(environment, "status", "--json"))["pid"] != first
+        editor.wait(lambda: editor.state() in {"ready", "target-only"})
+        editor.type("end")
+        editor.wait(editor.ghost)
+        editor.quit()
+    finally:
+        pillion(environment, "stop")
+        shutil.rmtree(home, ignore_errors=True)
 
 
 def test_two_editors_at_once_get_their_own(scripted: ScriptedDaemon, neovim: Start) -> None:
@@ -157,7 +200,7 @@ def test_the_log_is_the_daemons(scripted: ScriptedDaemon, neovim: Start) -> None
     log.write_text("what it said\n")
     editor = neovim(scripted.environment, "stack.py", HEAD)
     editor.keys(":Pillion log<CR>")
-    editor.wait(lambda: editor.lines() == ["what it said"])
+    editor.wait(lambda: editor.lines()[0] == "what it said")
 
 
 def test_checkhealth_finds_everything_in_order(scripted: ScriptedDaemon, neovim: Start) -> None:

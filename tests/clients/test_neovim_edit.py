@@ -191,6 +191,11 @@ def test_a_refactor_of_two_files_is_shown_and_applied_to_both(
     editor.keys(":Pillion refactor Rename `a` to b.<CR>")
     shown = preview(editor)
     assert sum(line.startswith("--- ") for line in shown) == 2
+    # A preview that is closed leaves no buffer behind.
+    editor.keys("q")
+    editor.wait(lambda: len(editor.call("nvim_list_bufs")) == 1)
+    editor.keys(":Pillion refactor Rename `a` to b.<CR>")
+    preview(editor)
     assert other_file.read_text() == TEXT
     editor.keys("<CR>")
     editor.wait(lambda: editor.lines() == changed(0, 1, 2))
@@ -224,7 +229,9 @@ def test_a_killed_daemon_loses_the_edit_and_nothing_else(
     slow_daemon: ScriptedDaemon, neovim: Start
 ) -> None:
     slow_daemon.say(edit=RENAME)
-    editor = neovim(slow_daemon.environment, "sums.py", TEXT)
+    # The test starts the next one.
+    own = "vim.g.pillion = { cmd = { 'pillion', 'lsp', '--no-start' } }"
+    editor = neovim(slow_daemon.environment, "sums.py", TEXT, before=own)
     editor.keys(":%Pillion edit Rename a to b.<CR>")
     editor.wait(lambda: editor.lua("return require('pillion.job').current()"))
     slow_daemon.kill()

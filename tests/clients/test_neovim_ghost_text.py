@@ -503,3 +503,24 @@ def test_replace_mode_and_the_command_line_have_no_ghost_text(editor: EmbeddedNe
     assert editor.mode() == "R"
     assert editor.ghost() == ""
     editor.keys("<Esc>")
+
+
+def test_the_menu_of_nvim_cmp_hides_it_too(scripted: ScriptedDaemon, neovim: Start) -> None:
+    """A stand-in with nvim-cmp's functions and events; the plugin itself is on no registry."""
+    scripted.say(APPEND)
+    menu = """
+    Menu = { open = false, listeners = {} }
+    package.loaded["cmp"] = {
+      visible = function() return Menu.open end,
+      event = { on = function(_, name, listener) Menu.listeners[name] = listener end },
+    }"""
+    editor = neovim(scripted.environment, "stack.py", HEAD, before=menu)
+    editor.keys("Go")
+    editor.type("self.it")
+    editor.wait_ghost("ems.append(item)")
+    editor.lua("Menu.open = true Menu.listeners.menu_opened()")
+    editor.wait_ghost("")
+    editor.type("e")
+    assert editor.ghost() == ""
+    editor.lua("Menu.open = false Menu.listeners.menu_closed()")
+    editor.wait_ghost("ms.append(item)")

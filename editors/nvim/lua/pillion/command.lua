@@ -79,7 +79,7 @@ end
 function verbs.log()
   local state = vim.env.XDG_STATE_HOME or vim.fs.joinpath(vim.uv.os_homedir(), ".local/state")
   local daemon = vim.fs.joinpath(state, "pillion", "daemon.log")
-  local path = vim.uv.fs_stat(daemon) and daemon or vim.lsp.get_log_path()
+  local path = vim.uv.fs_stat(daemon) and daemon or vim.lsp.log.get_filename()
   vim.cmd.split(vim.fn.fnameescape(path))
   vim.cmd.normal({ "G", bang = true })
   vim.bo.readonly = true

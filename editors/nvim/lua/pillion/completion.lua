@@ -322,31 +322,33 @@ local function on(events, callback)
   api.nvim_create_autocmd(events, { group = group, callback = callback })
 end
 
+--- Look again when what goes on now is over.
+local function changed_soon()
+  vim.schedule(function()
+    if inserting() then
+      M.changed()
+    end
+  end)
+end
+
 --- Start to listen.
 function M.enable()
   api.nvim_clear_autocmds({ group = group })
   on({ "TextChangedI", "TextChangedP" }, M.changed)
   on("CursorMovedI", M.moved)
   on("CompleteChanged", M.menu_changed)
-  on("CompleteDone", function()
-    vim.schedule(function()
-      if inserting() then
-        M.changed()
-      end
-    end)
-  end)
+  on("CompleteDone", changed_soon)
   on("InsertEnter", function(event)
+    menu.follow(M.menu_changed, changed_soon)
     server.attach(event.buf)
-    vim.schedule(function()
-      if inserting() then
-        M.changed()
-      end
-    end)
+    changed_soon()
   end)
   on({ "InsertLeave", "BufLeave", "WinLeave" }, M.reset)
   on("User", function(event)
     if event.match == "BlinkCmpMenuOpen" then
       M.menu_changed()
+    elseif event.match == "BlinkCmpMenuClose" then
+      changed_soon()
     end
   end)
 end

@@ -10,6 +10,7 @@ local window = require("pillion.window")
 ---@field name string
 ---@field hunks pillion.Hunk[]
 ---@field encoding string
+---@field ours boolean? whether the buffer was loaded for the preview
 
 local M = {}
 
@@ -31,8 +32,8 @@ function M.change(buffer, edits, encoding)
   }
 end
 
---- Changes of a WorkspaceEdit. Files that are not open are loaded, and stay unlisted until a change
---- of theirs is applied.
+--- Changes of a WorkspaceEdit. Files that are not open are loaded, and go again with the preview
+--- unless a change of theirs is applied.
 ---@param edit lsp.WorkspaceEdit
 ---@param encoding string
 ---@return pillion.Change[]
@@ -40,13 +41,15 @@ function M.changes(edit, encoding)
   local found = {}
   for _, document in ipairs(edit.documentChanges or {}) do
     local buffer = vim.uri_to_bufnr(document.textDocument.uri)
-    if not vim.api.nvim_buf_is_loaded(buffer) then
+    local ours = not vim.api.nvim_buf_is_loaded(buffer)
+    if ours then
       local shortmess = vim.o.shortmess
       vim.opt.shortmess:append("A")
       pcall(vim.fn.bufload, buffer)
       vim.o.shortmess = shortmess
     end
     local change = M.change(buffer, document.edits, encoding)
+    change.ours = ours
     if #change.hunks > 0 then
       table.insert(found, change)
     end
@@ -138,11 +141,29 @@ local function finish(changes)
   end
 end
 
+--- Let go of buffers that nobody has a use for.
+---@param changes pillion.Change[]
+local function release(changes)
+  for _, change in ipairs(changes) do
+    local buffer = change.buffer
+    if change.ours and vim.api.nvim_buf_is_valid(buffer) and not vim.bo[buffer].buflisted then
+      pcall(vim.api.nvim_buf_delete, buffer, {})
+    end
+  end
+end
+
 ---@param changes pillion.Change[]
 ---@param title string
 function M.show(changes, title)
   local review = { changes = changes, rows = {}, heads = {} }
-  local view = window.open(render(review), { title = title, footer = FOOTER, filetype = "diff" })
+  local view = window.open(render(review), {
+    title = title,
+    footer = FOOTER,
+    filetype = "diff",
+    closed = function()
+      release(changes)
+    end,
+  })
 
   local function jump(step)
     local row = vim.api.nvim_win_get_cursor(view.window)[1]

@@ -133,6 +133,7 @@ local function start_again()
   become("restarting", trouble)
   vim.defer_fn(function()
     if connection == "restarting" then
+      connection = "starting"
       for _, buffer in ipairs(vim.tbl_keys(wanted)) do
         M.attach(buffer)
       end
@@ -285,7 +286,9 @@ function M.attach(buffer)
     return false, why
   end
   wanted[buffer] = true
-  if not client_id then
+  if not client_id and (connection == "restarting" or failures > TRIES) then
+    return false, trouble
+  elseif not client_id then
     return start(buffer)
   elseif not vim.lsp.buf_is_attached(buffer, client_id) then
     vim.lsp.buf_attach_client(buffer, client_id)
