@@ -64,14 +64,17 @@ def error_response(error: PillionError) -> Response:
     status = status_of(error)
     headers = {}
     if status == 401:
-        # A browser asks for the second; it is how a person gets to the dashboard.
-        headers["www_authenticate"] = 'Bearer, Basic realm="pillion", charset="UTF-8"'
+        headers["www_authenticate"] = "Bearer"
     if status == 408:
         # The rest of that body may still come; it must not be taken for the next request.
         headers["connection"] = "close"
     if status == 429 or error.code == NotReady.code:
         headers["retry_after"] = "1"
-    return json_response(error_body(error), status, **headers)
+    response = json_response(error_body(error), status, **headers)
+    if status == 401:
+        # In a line of its own, or browsers do not ask. It is how a person gets to the dashboard.
+        response.headers.append("www-authenticate", 'Basic realm="pillion", charset="UTF-8"')
+    return response
 
 
 async def on_pillion_error(_request: Request, error: Exception) -> Response:

@@ -188,10 +188,10 @@ class Scene:
         shutil.rmtree(self.home, ignore_errors=True)
 
 
-def begin(port: int = 0) -> Scene:
-    """Start the daemon and wait until it answers."""
+def begin(port: int = 0, **settings: str) -> Scene:
+    """Start the daemon and wait until it answers. settings: environment variables."""
     home = short_folder()
-    environment = private_environment(home) | {"PILLION_WORKSPACE_CONTEXT": "on"}
+    environment = private_environment(home) | {"PILLION_WORKSPACE_CONTEXT": "on"} | settings
     daemon = subprocess.Popen(
         [Path(sys.executable).parent / "pillion", "serve", "--port", str(port), "--json"],
         stdin=subprocess.DEVNULL,

@@ -147,3 +147,16 @@ def test_a_daemon_that_goes_and_comes_back(browser: Browser) -> None:
     page.close()
     again.close()
     scene.close()
+
+
+def test_with_a_key_the_browser_asks_for_it(browser: Browser) -> None:
+    scene = begin(PILLION_HTTP_API_KEY="a-key")
+    without = browser.new_page()
+    refused = without.goto(scene.url)
+    assert refused is not None
+    assert refused.status == 401
+    given = {"username": "any", "password": "a-key", "origin": scene.url}
+    page = browser.new_context(http_credentials=given).new_page()
+    page.goto(scene.url)
+    expect(page.locator("#connection")).to_have_text("ready", timeout=WAIT_MS)
+    scene.close()

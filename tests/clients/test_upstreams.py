@@ -26,7 +26,7 @@ from sidecar.jobs.race.server_process import ServerProcess, free_port
 pytestmark = pytest.mark.clients
 
 ROOT = Path(__file__).parents[2]
-SECONDS = 180
+SECONDS = 600
 ASKED = [{"role": "user", "content": "Write a function that adds two numbers."}]
 TOOL = {
     "type": "function",
@@ -202,7 +202,7 @@ def test_tools(served: tuple[str, Upstream, User]) -> None:
         # It does not hold a reply to a tool's form; that it is asked without an error is all.
         assert user.chat(tools=[TOOL])["choices"]
         return
-    reply = user.chat(tools=[TOOL], tool_choice="required", max_tokens=96)
+    reply = user.chat(tools=[TOOL], tool_choice="required", max_tokens=64)
     [call] = reply["choices"][0]["message"]["tool_calls"]
     assert call["function"]["name"] == "read_file"
     assert isinstance(json.loads(call["function"]["arguments"])["path"], str)
