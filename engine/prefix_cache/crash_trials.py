@@ -54,10 +54,11 @@ def _write(
 ) -> None:
     try:
         tier = _opened(folder, fingerprint, budget)
-        os.write(begun, b"w")
-        for record in itertools.cycle(records.values()):
+        for count, record in enumerate(itertools.cycle(records.values())):
             tier.offer(record)
             tier.flush()
+            if not count:
+                os.write(begun, b"w")
     finally:
         os._exit(1)
 

@@ -55,7 +55,7 @@ def test_kill_9_at_random_moments_of_writing(tmp_path, trials):
     assert all(one.killed and one.healed for one in made)
     assert sum(one.wrong for one in made) == 0
     assert sum(one.damaged for one in made) == 0
-    assert sum(one.records for one in made) >= 2 * trials
+    assert sum(one.records for one in made) >= trials
 
 
 def test_a_record_that_is_not_what_was_written_is_counted(tmp_path):

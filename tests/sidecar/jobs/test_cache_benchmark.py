@@ -85,4 +85,4 @@ async def test_500_branchings(tmp_path: Path, kind: str) -> None:
     trials = list(crash_trials(tmp_path / "cache", tmp_path / "crashed", 10))
     assert len(trials) == 10
     assert all(one.killed and one.healed and not one.wrong for one in trials)
-    assert sum(one.records for one in trials) > 10
+    assert sum(one.records for one in trials) >= 10
