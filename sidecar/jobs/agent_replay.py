@@ -40,11 +40,13 @@ class Asked(Struct, frozen=True, kw_only=True):
 class Turn(Struct, frozen=True, kw_only=True):
     """One recorded request, asked of an engine with a cache, of one without, and, if it is the
     last of its session, of a new process on the cache that an earlier one left before it
-    (restarted). turn: from 0."""
+    (restarted). turn: from 0. new: tokens of its prompt behind what it shares with the session's
+    request before it."""
 
     agent: str
     session: int
     turn: int
+    new: int
     warm: Asked
     cold: Asked
     restarted: Asked | None = None
@@ -120,14 +122,31 @@ async def replay_both(
     """All in order, each by both engines, one right after the other: what else the machine does
     then slows both."""
     turns = []
+    before: dict[tuple[str, int], tuple[int, ...]] = {}
     for one in requests:
         cold = await ask(plain, one)
         warm = await ask(cached, one)
+        prompt = (await plain.chat(one.messages, tools=one.tools or None)).tokens
+        known = _shared(before.get((one.agent, one.session), ()), prompt)
+        before[one.agent, one.session] = prompt
         turns.append(
-            Turn(agent=one.agent, session=one.session, turn=one.turn, warm=warm, cold=cold)
+            Turn(
+                agent=one.agent,
+                session=one.session,
+                turn=one.turn,
+                new=len(prompt) - known,
+                warm=warm,
+                cold=cold,
+            )
         )
         step()
     return turns
+
+
+def _shared(one: Sequence[int], other: Sequence[int]) -> int:
+    """Length of the common prefix."""
+    pairs = zip(one, other, strict=False)
+    return next((n for n, (a, b) in enumerate(pairs) if a != b), min(len(one), len(other)))
 
 
 def last_turns(requests: Sequence[Recorded]) -> list[int]:
@@ -143,6 +162,10 @@ def turn_figures(turns: Sequence[Turn]) -> dict[str, float]:
     """Shares of what a prompt takes without a cache; of each agent's second and later turns."""
     figures: dict[str, float] = {"replayed": len(turns)}
     figures["replay_differences"] = sum(not one.same for one in turns)
+    # What was computed of a session's later requests besides what is new in them.
+    figures["replay_max_extra_tokens"] = max(
+        (one.warm.prompt - one.warm.cached - one.new for one in turns if one.turn), default=0
+    )
     for agent in dict.fromkeys(one.agent for one in turns):
         later = [one for one in turns if one.agent == agent and one.turn]
         if later:

@@ -92,6 +92,7 @@ def test_figures() -> None:
             agent="opencode",
             session=0,
             turn=n,
+            new=8,
             warm=warm,
             cold=cold,
             restarted=restarted if n == 2 else None,
@@ -102,6 +103,7 @@ def test_figures() -> None:
     assert turn_figures(turns) == {
         "replayed": 3,
         "replay_differences": 1,
+        "replay_max_extra_tokens": 2,
         "opencode_recomputed_share": 0.04,
         "opencode_ttft_turn2_over_cold": 0.075,
         "restart_recomputed_share": 0.03333,
@@ -131,8 +133,11 @@ async def test_requests_that_fit_are_asked_in_order_of_both() -> None:
     assert requests == [request(0)]
     (answer,) = await replay(client, requests, lambda: None)
     assert (answer.cached, bytes(answer.tokens[:4])) == (3, b"four")
-    (turn,) = await replay_both(client, other, requests, lambda: None)
+    later = request(1, text="xyz")
+    turn, again = await replay_both(client, other, [*requests, later], lambda: None)
     assert (turn.warm.cached, turn.cold.cached, turn.same) == (3, 0, False)
+    # Two letters, and the marker of the reply's turn behind them.
+    assert (turn.new, again.new) == (turn.cold.prompt, 3)
     assert turn.warm.seconds > 0
     for one in (client, other):
         await one.stop()
