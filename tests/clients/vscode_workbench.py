@@ -226,8 +226,10 @@ class Window:
         row.wait_for()
         self.key("Enter")
 
-    def answer(self, text: str) -> None:
-        """Fill in the input box that is open."""
+    def answer(self, text: str, title: str = "") -> None:
+        """Fill in the input box that is open, or comes, with that title."""
+        shown = self.page.locator(".quick-input-widget .quick-input-title")
+        shown.filter(has_text=title).wait_for()
         box = self.page.locator(".quick-input-widget .quick-input-box input")
         box.wait_for()
         box.fill(text)
