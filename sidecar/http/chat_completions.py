@@ -43,7 +43,7 @@ class ChatCompletions(Endpoint[ChatRequest]):
     shape = ChatRequest
 
     async def answer(self, wire: ChatRequest, exchange: Exchange) -> None:
-        model = served_model(self.services, wire.model)
+        model = served_model(self.services, wire.model or None)
         session = exchange.session(wire.prompt_cache_key, wire.prompt_cache_key_camel)
         chat = chat_of(wire, session)
         spelled = await self.services.engine.token_bytes() if wire.logprobs else ()

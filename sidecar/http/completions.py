@@ -31,7 +31,7 @@ class Completions(Endpoint[CompletionsRequest]):
 
     async def answer(self, wire: CompletionsRequest, exchange: Exchange) -> None:
         engine = self.services.engine
-        model = served_model(self.services, wire.model)
+        model = served_model(self.services, wire.model or None)
         chat = _chat_of(wire, exchange.session(wire.prompt_cache_key))
         prompts = await self._prompts(wire, model, chat)
         spelled = await engine.token_bytes() if wire.logprobs is not None else ()

@@ -30,7 +30,7 @@ class InfillDoor(Endpoint[InfillRequest]):
     shape = InfillRequest
 
     async def answer(self, wire: InfillRequest, exchange: Exchange) -> None:
-        model = served_model(self.services, wire.model)
+        model = served_model(self.services, wire.model or None)
         tokens = _DEFAULT_TOKENS if wire.n_predict is None else wire.n_predict
         if tokens < 0:
             tokens = model.context // 2

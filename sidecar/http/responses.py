@@ -45,7 +45,7 @@ class Responses(Endpoint[ResponsesRequest]):
         self._store = ResponseStore()
 
     async def answer(self, wire: ResponsesRequest, exchange: Exchange) -> None:
-        model = served_model(self.services, wire.model)
+        model = served_model(self.services, wire.model or None)
         id = f"resp_{secrets.token_hex(24)}"
         before = (
             self._store.messages(wire.previous_response_id) if wire.previous_response_id else ()

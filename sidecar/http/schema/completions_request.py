@@ -9,11 +9,11 @@ from sidecar.http.schema.bounds import (
     MAX_CHOICES,
     AtLeastOne,
     Choices,
+    EditorStops,
     Logprobs,
     MinP,
     Penalty,
     RepetitionPenalty,
-    Stops,
     StopText,
     Temperature,
     TopK,
@@ -45,7 +45,7 @@ class CompletionsRequest(Struct, frozen=True, kw_only=True):
     frequency_penalty: Penalty | None = None
     logit_bias: dict[str, float] | None = None
     seed: int | None = None
-    stop: StopText | Stops | None = None
+    stop: StopText | EditorStops | None = None
     n: Choices | None = None
     best_of: int | None = None
     echo: bool | None = None

@@ -8,7 +8,7 @@ from typing import Any
 from msgspec import UNSET, Struct, UnsetType
 
 from engine import RequestError
-from sidecar.http.schema.bounds import Choices, MinP, Stops, Temperature, TopK, TopP
+from sidecar.http.schema.bounds import Choices, EditorStops, MinP, Temperature, TopK, TopP
 from sidecar.http.schema.usage import ReplyFacts
 
 
@@ -35,7 +35,7 @@ class InfillRequest(Struct, frozen=True, kw_only=True):
     top_p: TopP | None = None
     min_p: MinP | None = None
     seed: int | None = None
-    stop: Stops | None = None
+    stop: EditorStops | None = None
     stream: bool | None = None
     t_max_predict_ms: float | None = None
     response_fields: list[str] | None = None

@@ -121,7 +121,9 @@ GAP = {
     "prompt": "    re",
     "input_extra": [{"filename": "a.py", "text": "A = 1"}],
     "samplers": ["top_k", "top_p", "infill"],
+    "stop": [f"<mark {number}>" for number in range(40)],
     "id_slot": 0,
+    "model": "",
 }
 
 
