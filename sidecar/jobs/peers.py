@@ -57,7 +57,8 @@ class Peer:
         )
         peer = cls(kind, name or NAMES[kind], process)
         try:
-            await peer._ask(options)
+            # Of a configuration that knows more, it gets what it knows.
+            await peer._ask(msgspec.convert(options, EngineOptions, from_attributes=True))
         except BaseException:
             await peer.stop()
             raise

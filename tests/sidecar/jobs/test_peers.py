@@ -3,12 +3,13 @@ from __future__ import annotations
 import pytest
 
 from engine import EngineError, EngineOptions
+from sidecar.config import EngineConfig
 from sidecar.jobs.peers import MLX_LM, OFFICIAL_DFLASH, Peer
 
 
 async def test_a_peer_that_cannot_load_says_why() -> None:
     with pytest.raises(EngineError, match=r"z-lab dflash: .*no-such-folder"):
-        await Peer.start(OFFICIAL_DFLASH, EngineOptions(model="./no-such-folder"))
+        await Peer.start(OFFICIAL_DFLASH, EngineConfig(model="./no-such-folder"))
 
 
 async def test_a_peer_that_dies_is_noticed() -> None:
