@@ -198,9 +198,9 @@ def test_completions_of_an_editor(served: tuple[str, Upstream, User]) -> None:
 
 def test_tools(served: tuple[str, Upstream, User]) -> None:
     name, _, user = served
-    if name == "mlx_lm.server":
-        # It does not hold a reply to a tool's form; that it is asked without an error is all.
-        assert user.chat(tools=[TOOL])["choices"]
+    if name != "Pillion":
+        # Models of this size call nothing by themselves; that they can be asked is all.
+        assert user.chat(tools=[TOOL], max_tokens=8)["choices"]
         return
     reply = user.chat(tools=[TOOL], tool_choice="required", max_tokens=64)
     [call] = reply["choices"][0]["message"]["tool_calls"]
