@@ -7,7 +7,7 @@ import json
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from engine.messages import ToolCall
@@ -60,12 +60,14 @@ def pieces(
     return joined
 
 
+@settings(max_examples=25)
 @given(st.integers(1, 40))
 def test_reasoning_text_and_parallel_calls_at_any_cut(step: int) -> None:
     reply = f"<think>\nHm.\n</think>\n\nLet me look.\n\n{CALL}\n{CALL}\n"
     assert pieces(reply, step=step) == [Reasoned("Hm."), Said("Let me look."), MADE, MADE]
 
 
+@settings(max_examples=40)
 @given(st.text(alphabet="<>/think tool_call{}\n`a", max_size=60), st.integers(1, 9))
 def test_without_tools_and_reasoning_a_text_stays_as_it_is(text: str, step: int) -> None:
     layout = Layout({}, XmlForm())
