@@ -34,6 +34,13 @@ def test_the_wheel_holds_the_builtin_model(wheel_names: set[str]) -> None:
     assert listed <= wheel_names
 
 
+def test_the_wheel_holds_the_dashboard(wheel_names: set[str]) -> None:
+    folder = ROOT / "sidecar/http/dashboard/assets"
+    assets = {path.relative_to(ROOT).as_posix() for path in folder.iterdir()}
+    assert len(assets) > 5
+    assert assets <= wheel_names
+
+
 def test_the_wheel_holds_nothing_else(wheel_names: set[str]) -> None:
     tops = {name.split("/")[0] for name in wheel_names}
     assert {top for top in tops if not top.endswith(".dist-info")} == set(PACKAGES)
