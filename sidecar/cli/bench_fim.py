@@ -196,6 +196,7 @@ async def _filled(system: str, model: str, asked: Sequence[Hole], filler: Filler
 
 
 def fim_table(rows: Sequence[FimRow]) -> Table:
+    """A row for each system."""
     from rich.table import Table
 
     table = Table(title="Holes of several lines in held-out code, greedily")

@@ -70,6 +70,7 @@ async def served(path: str) -> AsyncIterator[None]:
 
 
 def latency_table(rows: Sequence[LatencyRow]) -> Table:
+    """A row for each kind of round trip."""
     from rich.table import Table
 
     table = Table(title="Round trips of a key (fake engine)")

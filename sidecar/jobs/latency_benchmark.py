@@ -89,6 +89,7 @@ def percentile(values: Sequence[float], percent: int) -> float:
 
 
 def latency_figures(samples: Samples, *, clients: int) -> LatencyFigures:
+    """clients: how many typed at once."""
     rows = {row.kind: row for row in samples.rows()}
     return LatencyFigures(
         completion_over_echo_p50=rows["completion"].over_echo_p50,
