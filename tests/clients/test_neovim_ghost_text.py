@@ -206,60 +206,6 @@ def test_no_ghost_text_while_the_popup_menu_is_open(
     assert editor.lua("return vim.fn.maparg('<Tab>', 'i', false, true).buffer or 0") == 0
 
 
-def test_tabs_are_as_wide_as_in_the_buffer(scripted: ScriptedDaemon, neovim: Start) -> None:
-    scripted.say("\tif x {\n\t\treturn\t1\n\t}\n")
-    editor = neovim(scripted.environment, "main.go", "func f(x bool) int {\n}\n")
-    editor.command("setlocal tabstop=4 noexpandtab noautoindent indentexpr=")
-    editor.keys("ggo")
-    editor.type("\tif")
-    editor.wait(lambda: editor.ghost().count("\n") == 2)
-    text = [row.rstrip() for row in editor.screen.text()]
-    assert text[1:4] == ["    if x {", "        return  1", "    }"]
-    editor.keys("<Tab>")
-    editor.wait(lambda: editor.lines()[1:4] == ["\tif x {", "\t\treturn\t1", "\t}"])
-
-
-def test_emoji_left_of_the_cursor_and_crlf_line_ends(
-    scripted: ScriptedDaemon, neovim: Start, project: Path
-) -> None:
-    scripted.say("        é = '😀', self.items.append(item)\n", BLOCK)
-    text = HEAD.replace("\n", "\r\n")
-    editor = neovim(scripted.environment, "dos.py", text)
-    assert editor.lua("return vim.bo.fileformat") == "dos"
-    editor.keys("Go")
-    editor.type("é = '😀', self.it")
-    editor.wait_ghost("ems.append(item)")
-    editor.keys("<Tab><CR>")
-    editor.type("for it")
-    editor.wait(lambda: editor.ghost().count("\n") == 2)
-    editor.keys("<Tab>")
-    editor.wait(lambda: len(editor.lines()) == 6)
-    editor.keys("<Esc>:write<CR>")
-    expected = HEAD + "        é = '😀', self.items.append(item)\n" + BLOCK
-    saved = expected.replace("\n", "\r\n").encode()
-    editor.wait(lambda: (project / "dos.py").read_bytes() == saved)
-
-
-@pytest.mark.parametrize("encoding", ["utf-8", "utf-16", "utf-32"])
-def test_columns_are_right_in_every_encoding(
-    scripted: ScriptedDaemon, neovim: Start, encoding: str
-) -> None:
-    scripted.say("        é😀漢 = self.items.append(item)\n")
-    only = f"""
-    local make = vim.lsp.protocol.make_client_capabilities
-    vim.lsp.protocol.make_client_capabilities = function()
-      local able = make()
-      able.general.positionEncodings = {{ "{encoding}" }}
-      return able
-    end"""
-    editor = neovim(scripted.environment, "wide.py", HEAD, before=only)
-    editor.keys("Go")
-    editor.type("é😀漢 = self.it")
-    editor.wait_ghost("ems.append(item)")
-    editor.keys("<Tab>")
-    editor.wait(lambda: editor.lines()[-1] == "        é😀漢 = self.items.append(item)")
-
-
 def test_a_word_of_ideographs_is_one_of_them(scripted: ScriptedDaemon, neovim: Start) -> None:
     scripted.say("# 数据库连接 данные ok\n")
     editor = neovim(scripted.environment, "words.py", "x = 1\n")
@@ -377,47 +323,6 @@ def test_a_dot_repeats_what_was_typed(editor: EmbeddedNeovim) -> None:
     assert "self" in editor.lines()[-1] or editor.lines()[-1].strip() == ""
 
 
-@pytest.mark.parametrize(
-    "setting",
-    ["readonly", "nomodifiable", "buftype=nofile", "filetype=help"],
-)
-def test_a_buffer_that_is_not_to_be_edited_is_left_alone(
-    scripted: ScriptedDaemon, neovim: Start, setting: str
-) -> None:
-    scripted.say(APPEND)
-    editor = neovim(scripted.environment, "stack.py", HEAD)
-    editor.command(f"setlocal {setting}")
-    asked = editor.asked()
-    if setting != "nomodifiable":
-        editor.keys("Go")
-        editor.type("self.it")
-        assert editor.mode() == "i"
-    assert (editor.asked(), editor.ghost()) == (asked, "")
-    why = editor.lua("return select(2, require('pillion').attach(vim.api.nvim_get_current_buf()))")
-    assert why
-
-
-def test_a_buffer_without_a_file_is_left_alone(scripted: ScriptedDaemon, neovim: Start) -> None:
-    editor = neovim(scripted.environment, "stack.py", HEAD)
-    editor.command("enew")
-    editor.keys("i")
-    editor.type("        self.it")
-    assert not editor.connected()
-    assert editor.ghost() == ""
-
-
-def test_twenty_thousand_lines(scripted: ScriptedDaemon, neovim: Start) -> None:
-    text = "".join(f"x{number} = {number}\n" for number in range(20_000)) + HEAD
-    scripted.say(APPEND)
-    editor = neovim(scripted.environment, "long.py", text)
-    editor.keys("Go")
-    editor.type("self.it", pause=0)
-    editor.wait_ghost("ems.append(item)")
-    editor.keys("<Tab>")
-    editor.wait(lambda: editor.lines()[-1] == APPEND.rstrip())
-    assert len(editor.lines()) == 20_003
-
-
 def test_fast_typing_leaves_one_suggestion_and_no_message(editor: EmbeddedNeovim) -> None:
     editor.type("self.items.app", pause=0)
     editor.wait_ghost("end(item)")
@@ -452,22 +357,6 @@ def test_no_suggestion_in_the_middle_of_a_line_unless_asked(editor: EmbeddedNeov
     editor.keys("<M-Bslash>")
     editor.wait(lambda: editor.asked() > asked)
     assert editor.asked() == asked + 1
-
-
-def test_a_buffer_that_was_read_again_from_the_disk_is_what_is_completed(
-    editor: EmbeddedNeovim, scripted: ScriptedDaemon, project: Path
-) -> None:
-    """As when an agent edits the file under the editor."""
-    editor.keys("<Esc>:write<CR>")
-    editor.wait(lambda: editor.lua("return vim.bo.modified") is False)
-    (project / "stack.py").write_text("# first\n# second\n" + HEAD)
-    editor.command("set autoread")
-    editor.command("checktime")
-    editor.wait(lambda: editor.lines()[0] == "# first")
-    scripted.say("# second\n" + HEAD + APPEND)
-    editor.keys("Go")
-    editor.type("self.it")
-    editor.wait_ghost("ems.append(item)")
 
 
 def test_undo_and_redo_leave_no_ghost_behind(editor: EmbeddedNeovim) -> None:
