@@ -77,12 +77,12 @@ export class Connection implements vscode.Disposable {
     let mayStart = settings.startDaemon();
     while (!this.disposed) {
       try {
-        if (!(await this.session(mayStart))) {
-          this.become({ kind: "stopped" });
-          mayStart = await this.daemonOrUser();
+        if ((await this.session(mayStart)) && (await this.shouldStartAgain())) {
+          mayStart = true;
           continue;
         }
-        mayStart = await this.shouldStartAgain();
+        this.become({ kind: "stopped" });
+        mayStart = await this.daemonOrUser();
       } catch (error) {
         if (this.disposed) return;
         if (error instanceof Gone && this.mayBeTriedAgain()) {
