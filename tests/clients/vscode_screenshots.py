@@ -96,7 +96,7 @@ def suggestion(window: Window) -> None:
 
 
 def menu(window: Window) -> None:
-    window.page.set_viewport_size({"width": WIDTH, "height": 480})
+    window.page.set_viewport_size({"width": WIDTH, "height": 640})
     window.command("Pillion: Show Menu")
     window.page.locator(".quick-input-list .monaco-list-row").first.wait_for()
     picture(window.page, "vscode-menu")

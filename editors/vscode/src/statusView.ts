@@ -77,7 +77,7 @@ function numbers(summary: Summary): string[] {
     found.push(`Drafting ${does} ${ms} ms a token`);
   }
   if (summary.cache_hit_share !== null) {
-    found.push(`${count(summary.cache_hit_share * 100)} % of prompts came from the cache`);
+    found.push(`${count(summary.cache_hit_share * 100)} % of prompts cached`);
   }
   return found;
 }

@@ -73,7 +73,7 @@ test("numbers are told as they are, and not before there are any", () => {
     "qwen is ready",
     "431 tokens a second",
     "Drafting costs 2.5 ms a token",
-    "61 % of prompts came from the cache",
+    "61 % of prompts cached",
   ]);
   const none = { tok_s: null, surplus_ms: null, cache_hit_share: null };
   assert.deepEqual(viewOf(connected(none)).facts, ["qwen is ready"]);
