@@ -84,7 +84,7 @@ export class CacheMap {
       element(
         "tr",
         {},
-        element("th", { scope: "row" }, key(file.colour ?? this.#colour(file.path)), file.path || "no file: instructions, messages, what was typed"),
+        element("th", { scope: "row" }, key(file.colour ?? this.#colour(file.path)), file.name || "no file: instructions, messages, what was typed"),
         cell("n", count(file.tokens)),
         cell("n", bytes(file.bytes)),
         cell("n wide", count(file.saved)),
@@ -158,14 +158,24 @@ function byFile(nodes) {
     files.set(node.path, file);
   }
   const named = [...files.values()].filter((file) => file.path).sort((one, other) => other.tokens - one.tokens);
+  const shared = sharedFolder(named.map((file) => file.path));
+  for (const file of named) file.name = file.path.slice(shared.length);
   return files.has("") ? [...named, files.get("")] : named;
+}
+
+/** What the names of all files begin with, as far as it is a folder. */
+function sharedFolder(paths) {
+  if (paths.length === 0) return "";
+  let [shared] = paths;
+  for (const path of paths) while (!path.startsWith(shared)) shared = shared.slice(0, -1);
+  return shared.slice(0, shared.lastIndexOf("/") + 1);
 }
 
 function others(files) {
   if (files.length === 0) return null;
   const sum = (name) => files.reduce((total, file) => total + file[name], 0);
   return {
-    path: plural(files.length, "more file"), colour: "files",
+    name: plural(files.length, "more file"), colour: "files",
     tokens: sum("tokens"), bytes: sum("bytes"), saved: sum("saved"), hits: sum("hits"),
   };
 }
