@@ -11,6 +11,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import msgspec
+
 from engine.messages import ToolCall
 from engine.reply_pieces import Piece, Reasoned, Said, Unread
 from engine.text.call_repair import certainly_over, repaired_calls
@@ -227,10 +229,15 @@ class ReplyReader:
     def _calls(self, text: str, form: Form, *, repair: bool) -> Sequence[ToolCall]:
         try:
             calls = read_calls(text, form, self._tools)
-            return repaired_calls(text, form, self._tools) if repair and not calls else calls
-        except RecursionError:
-            # Arguments that are nested a thousand deep are no arguments.
+            if repair and not calls:
+                calls = repaired_calls(text, form, self._tools)
+            # Python reads and writes NaN, Infinity and halves of characters, which are no JSON.
+            for call in calls:
+                msgspec.json.decode(call.arguments)
+        except (RecursionError, ValueError):
+            # Arguments that are nested a thousand deep are no arguments, either.
             return ()
+        return calls
 
     def _give_up(self, reason: str, pieces: list[Piece]) -> None:
         """Say the opening marker, with one that belongs to it, and read on behind it."""

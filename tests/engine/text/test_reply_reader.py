@@ -221,3 +221,11 @@ def test_families_that_mlx_lm_has_parsers_for(name: str) -> None:
     said, call = pieces(f"Well. {WRITTEN[name]}", Layout({}, form), step=7)
     assert said == Said("Well.")
     assert call == ToolCall(name="read", arguments='{"path": "a"}')
+
+
+@pytest.mark.parametrize("value", ["NaN", "-Infinity", "1e999", r'"\ud83d"'])
+def test_what_python_takes_for_json_and_nobody_else_stays_text(value: str) -> None:
+    call = f'<tool_call>\n{{"name": "read", "arguments": {{"path": {value}}}}}\n</tool_call>'
+    said, unread = pieces(call, JSON)
+    assert said == Said(call)
+    assert isinstance(unread, Unread)
