@@ -218,13 +218,23 @@ class Window:
 
     def command(self, title: str) -> None:
         """Run a command by its title, from the palette."""
-        self.key("F1")
-        box = self.page.locator(".quick-input-widget .quick-input-box input")
-        box.wait_for()
-        box.fill(f">{title}")
+        until(lambda: self._palette(f">{title}"))
         row = self.page.locator(".quick-input-list .monaco-list-row").filter(has_text=title).first
         row.wait_for()
         self.key("Enter")
+
+    def _palette(self, text: str) -> bool:
+        """Whether it opened: an editor that gets the keyboard at that moment closes it."""
+        from playwright.sync_api import TimeoutError as TooLate
+
+        self.key("F1")
+        try:
+            box = self.page.locator(".quick-input-widget .quick-input-box input")
+            box.fill(text, timeout=3_000)
+        except TooLate:
+            self.key("Escape")
+            return False
+        return True
 
     def answer(self, text: str, title: str = "") -> None:
         """Fill in the input box that is open, or comes, with that title."""
