@@ -132,11 +132,13 @@ async def refuse(error: PillionError, scope: Scope, receive: Receive, send: Send
 
 def _error(error: PillionError) -> MessageError:
     fallback = "invalid_request_error" if isinstance(error, RequestError) else "api_error"
-    message = error.message[:2000]
-    if isinstance(error, ContextLengthExceeded):
-        # Claude Code makes its conversation shorter when it reads this.
-        message = f"prompt is too long: {error.prompt_tokens} tokens > {error.context} maximum"
-    return MessageError(_KINDS.get(status_of(error), fallback), message)
+    message = error.message
+    if error.code == ContextLengthExceeded.code:
+        # Claude Code makes its conversation shorter when it reads this. Upstreams say no numbers.
+        if isinstance(error, ContextLengthExceeded):
+            message = f"{error.prompt_tokens} tokens > {error.context} maximum"
+        message = f"prompt is too long: {message}"
+    return MessageError(_KINDS.get(status_of(error), fallback), message[:2000])
 
 
 def _usage(finished: Finished) -> MessageUsage:

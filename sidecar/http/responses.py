@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import secrets
 import time
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from typing import Any
 
 import msgspec
@@ -54,28 +54,28 @@ class Responses(Endpoint[ResponsesRequest]):
         chat, origins = chat_of(wire, id, conversation, exchange.session(wire.prompt_cache_key))
         sealed = "reasoning.encrypted_content" in (wire.include or ())
         items = ResponseItems(id, origins, sealed)
-        making = _Making(_begun(wire, id, model), items)
+
+        def keep() -> None:
+            if wire.store is not False:
+                self._store.keep(id, [*conversation, items.message])
+
+        making = _Making(_begun(wire, id, model), items, keep)
         stream = self.stream(exchange) if wire.stream else None
         try:
-            turn = await open_turn(self.services, chat, model)
-        except ContextLengthExceeded as error:
-            # Codex looks for it in the stream, and then makes its conversation shorter.
-            if stream is None:
-                raise
-            with contextlib.suppress(TimeoutError):
-                await making.refuse(stream, error)
-            return
-        async with turn:
-            parts = self.parts(turn)
-            if stream is None:
-                response = await making.whole(parts)
-                await exchange.json(response)
-            else:
+            async with await open_turn(self.services, chat, model) as turn:
+                parts = self.parts(turn)
+                if stream is None:
+                    await exchange.json(await making.whole(parts))
+                    return
                 parts = await head_of(parts)
                 with contextlib.suppress(TimeoutError):
                     await making.streamed(stream, parts)
-        if wire.store is not False and making.ended:
-            self._store.keep(id, [*conversation, items.message])
+        except RequestError as error:
+            # Codex looks for it in the stream, and then makes its conversation shorter.
+            if stream is None or error.code != ContextLengthExceeded.code:
+                raise
+            with contextlib.suppress(TimeoutError):
+                await making.refuse(stream, error)
 
 
 def chat_of(
@@ -146,13 +146,13 @@ def _begun(wire: ResponsesRequest, id: str, model: ModelInfo) -> Response:
 
 
 class _Making:
-    """One response on its way out."""
+    """One response on its way out. keep: called at its end, before anybody can refer to it."""
 
-    def __init__(self, begun: Response, items: ResponseItems) -> None:
+    def __init__(self, begun: Response, items: ResponseItems, keep: Callable[[], None]) -> None:
         self._begun = begun
         self._items = items
+        self._keep = keep
         self._sent = 0
-        self.ended = False
 
     async def whole(self, parts: AsyncGenerator[Part, None]) -> Response:
         """Wait for all of it. Raises the error that the reply failed with."""
@@ -201,7 +201,7 @@ class _Making:
 
     def _finished(self, ended: Ended) -> Response:
         self._items.finish()
-        self.ended = True
+        self._keep()
         finished = ended.finished
         cut = ended.reason == "length"
         produced = len(finished.tokens)

@@ -76,7 +76,7 @@ class UpstreamBackend:
         self._locals: dict[str, LocalReply] = {}
         self._thread: threading.Thread | None = None
         self._loop = asyncio.new_event_loop()
-        self._stopping: asyncio.Event | None = None
+        self._stopping = asyncio.Event()
         self._asked = asyncio.Event()
 
     @property
@@ -109,7 +109,7 @@ class UpstreamBackend:
 
     def stop(self) -> None:
         if self._thread is not None:
-            self._call(self._end)
+            self._call(self._stopping.set)
             self._thread.join()
             self._thread = None
         if self._local is not None:
@@ -164,7 +164,6 @@ class UpstreamBackend:
             runner.run(self._serve())
 
     async def _serve(self) -> None:
-        self._stopping = asyncio.Event()
         self._connection = Connection(self._url, self._key, self._patience)
         looking = asyncio.create_task(self._keep_looking())
         await self._stopping.wait()
@@ -175,10 +174,6 @@ class UpstreamBackend:
         await self._connection.close()
         self._state = "stopped"
         self._changed()
-
-    def _end(self) -> None:
-        if self._stopping is not None:
-            self._stopping.set()
 
     async def _keep_looking(self) -> None:
         """Until it is there, and whenever it went."""
@@ -207,7 +202,7 @@ class UpstreamBackend:
         self._asked.set()
 
     def _begin(self, request: GenerateRequest) -> None:
-        if self._stopping is None or self._stopping.is_set():
+        if self._stopping.is_set():
             self._fail(request.id, "cancelled", "the daemon is stopping")
         elif len(self._tasks) >= self._most_open:
             self._fail(request.id, Overloaded.code, f"{len(self._tasks)} requests are open already")
@@ -249,7 +244,7 @@ class UpstreamBackend:
             self._count(reply)
             self._emit(reply.finished(reply.listener.ending.reason, self._found))
         except asyncio.CancelledError:
-            if self._stopping is not None and self._stopping.is_set():
+            if self._stopping.is_set():
                 self._fail(request.id, "cancelled", "the daemon is stopping")
                 return
             self._count(reply, cancelled=1)

@@ -180,9 +180,11 @@ class Listener:
         return done
 
     def calls(self) -> list[Piece]:
-        """The calls that were begun."""
+        """The calls that were begun. One that is cut short or no JSON is text."""
         calls: list[Piece] = [
             ToolCall(name=name, arguments=arguments or "{}")
+            if name and _is_object(arguments or "{}")
+            else Said(f"{name}({arguments})")
             for _, (name, arguments) in sorted(self._calls.items())
         ]
         self._calls.clear()
@@ -209,3 +211,10 @@ class Listener:
         }
         known = {name: int(count) for name, count in counts.items() if count is not None}
         self.ending = msgspec.structs.replace(self.ending, **known)
+
+
+def _is_object(text: str) -> bool:
+    try:
+        return isinstance(msgspec.json.decode(text), dict)
+    except (msgspec.DecodeError, UnicodeEncodeError, RecursionError):
+        return False

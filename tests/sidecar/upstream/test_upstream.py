@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-from collections.abc import AsyncIterator
+import threading
+from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 import httpx2
@@ -124,6 +125,22 @@ async def test_reasoning_and_tool_calls() -> None:
     assert served.calls[0].body["tools"] == tools
     assert '"reasoning_content":"hm"' in streamed
     assert streamed.endswith("data: [DONE]\n\n")
+
+
+@pytest.mark.parametrize("arguments", ['{"path": "a', "[1]", "1e999"])
+@pytest.mark.parametrize("stream", [False, True])
+async def test_a_call_that_is_cut_short_is_text(arguments: str, stream: bool) -> None:
+    async def script(_call: Call, answer: Answer) -> None:
+        function = {"name": "look", "arguments": arguments}
+        await answer.events(delta("length", tool_calls=[{"index": 0, "function": function}]))
+
+    body = {"messages": HELLO, "max_tokens": 9, "stream": stream, "tools": [{"name": "look"}]}
+    async with upstream(script) as served, door(served.url) as (client, _):
+        answer = await client.post("/v1/messages", json=body)
+    assert answer.status_code == 200, answer.text
+    assert json.dumps(f"look({arguments})")[1:-1] in answer.text
+    assert "tool_use" not in answer.text
+    assert "max_tokens" in answer.text
 
 
 @pytest.mark.parametrize(
@@ -269,6 +286,19 @@ async def test_a_prompt_that_is_too_long() -> None:
         answer = await chat(client)
     assert answer.status_code == 400
     assert answer.json()["error"]["code"] == "context_length_exceeded"
+
+
+async def test_agents_read_that_a_prompt_is_too_long_for_an_upstream() -> None:
+    async def script(_call: Call, answer: Answer) -> None:
+        await answer.json({"error": {"message": "context length exceeded"}}, 400)
+
+    async with upstream(script) as served, door(served.url) as (client, _):
+        message = await client.post("/v1/messages", json={"messages": HELLO, "max_tokens": 9})
+        response = await client.post("/v1/responses", json={"input": "hello", "stream": True})
+    assert message.json()["error"]["message"].startswith("prompt is too long: ")
+    assert response.status_code == 200
+    assert "event: response.failed" in response.text
+    assert '"code":"context_length_exceeded"' in response.text
 
 
 async def test_log_probabilities_are_refused() -> None:
@@ -426,3 +456,29 @@ async def test_the_end_of_the_daemon_ends_every_reply() -> None:
         with pytest.raises(Exception, match="the daemon is stopping"):
             await reply.finished()
         assert engine.status().state == "stopped"
+
+
+class LateBackend(UpstreamBackend):
+    """Its thread begins when somebody has called into it."""
+
+    def __init__(self) -> None:
+        super().__init__("http://127.0.0.1:9/v1", patience=QUICK)
+        self.called = threading.Event()
+
+    def _run(self) -> None:
+        self.called.wait()
+        super()._run()
+
+    def _call(self, work: Callable[..., object], *args: object) -> None:
+        super()._call(work, *args)
+        self.called.set()
+
+
+def test_a_stop_before_the_thread_has_begun_is_heeded() -> None:
+    backend = LateBackend()
+    backend.start(lambda _: None, lambda: None)
+    stopping = threading.Thread(target=backend.stop, daemon=True)
+    stopping.start()
+    stopping.join(20)
+    assert not stopping.is_alive()
+    assert backend.status().state == "stopped"
