@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
+import json
 from collections.abc import AsyncIterator
 from typing import Any
 
 import httpx2
+import msgspec
 import pytest
 import pytest_asyncio
-from http_door import asgi_door, error_of
+from http_door import asgi_door, error_of, services_of
 from test_chat_request_fields import RecordingCodec
 from test_messages_door import REPLY, named_events
 
 from engine.testing import FakeEngine
+from sidecar.config import Config
+from sidecar.http.app import create_app
 from sidecar.http.response_store import ResponseStore
 
 PATH = "/v1/responses"
@@ -127,6 +132,36 @@ async def test_a_response_is_continued_by_its_id(
     assert messages[1]["reasoning_content"] == "Hm."
     unknown = await client.post(PATH, json=body | {"previous_response_id": "resp_x"})
     assert error_of(unknown)["code"] == "previous_response_not_found"
+
+
+async def test_a_response_is_kept_before_its_client_knows_of_it() -> None:
+    asked = {"input": "one", "stream": True}
+    sent: list[bytes] = [msgspec.json.encode(asked)]
+    read = asyncio.Event()
+
+    async def receive() -> dict[str, Any]:
+        if sent:
+            return {"type": "http.request", "body": sent.pop()}
+        await read.wait()
+        return {"type": "http.disconnect"}
+
+    async def send(message: Any) -> None:
+        if b"response.completed" in message.get("body", b""):
+            answer.append(json.loads(message["body"].split(b"data: ")[1]))
+            read.set()
+            # The rest does not go out: it has gone.
+            await asyncio.Event().wait()
+
+    answer: list[Any] = []
+    scope = {"type": "http", "method": "POST", "path": PATH, "query_string": b""}
+    scope["headers"] = [(b"host", b"localhost")]
+    async with services_of(FakeEngine("ok"), Config()) as services:
+        app = create_app(services)
+        await app(scope, receive, send)
+        transport = httpx2.ASGITransport(app=app)
+        async with httpx2.AsyncClient(transport=transport, base_url="http://localhost") as client:
+            body = {"input": "two", "previous_response_id": answer[0]["response"]["id"]}
+            assert (await client.post(PATH, json=body)).status_code == 200
 
 
 def test_the_store_is_bounded() -> None:
