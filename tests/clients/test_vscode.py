@@ -392,6 +392,7 @@ def test_a_refactor_is_looked_at_taken_and_taken_back(window: Window, workspace:
     window.page.get_by_text("Apply", exact=True).click()
     changed = CODE.replace("values", "numbers")
     until(lambda: [place.read_text() for place in places] == [changed, changed])
+    until(lambda: "2 files changed" in window.notifications())
     window.command("Pillion: Undo Last Refactor")
     until(lambda: [place.read_text() for place in places] == [CODE, CODE])
 
