@@ -15,7 +15,6 @@ from engine import (
     ModelInfo,
     Priority,
     RenderedPrompt,
-    Reply,
     ReplyFormat,
     RequestError,
     Sampling,
@@ -65,17 +64,11 @@ class Chat(Struct, frozen=True, kw_only=True):
     session: str | None = None
 
 
-async def open_chat(services: Services, chat: Chat, model: ModelInfo) -> Reply:
-    """Render the turn's prompt and open its one reply, which the caller must close.
+async def open_turn(services: Services, chat: Chat, model: ModelInfo) -> Turn:
+    """Render the turn's prompt and open its choices, which the caller must close.
 
     Raises RequestError naming the field, ContextLengthExceeded, NotReady.
     """
-    request, _ = await _request(services, chat, model)
-    return services.engine.generate(request)
-
-
-async def open_turn(services: Services, chat: Chat, model: ModelInfo) -> Turn:
-    """`open_chat` with all its choices, and what they are made of."""
     request, prompt = await _request(services, chat, model)
     requests = choices_of(request, chat.n)
     tools = chat.tools or None

@@ -7,7 +7,7 @@ code as it is: it drafts from the answer's first token on.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Literal
 
 from msgspec import Struct
@@ -18,8 +18,11 @@ from engine import (
     Failed,
     Finished,
     GenerateRequest,
+    Piece,
+    PieceReader,
     Priority,
     RequestError,
+    Said,
     error_of,
     instructions,
 )
@@ -148,7 +151,8 @@ async def edit(
     )
     # An answer in blocks may be of any length.
     length = len(region.code) if form == "rewrite" else 0
-    reply, finished = await _reply(engine, generate, length, written)
+    reader = engine.reader(None, reasoning=prompt.reasoning)
+    reply, finished = await _reply(engine, generate, reader, length, written)
     if finished.finish_reason == "length":
         raise Refused(f"the answer does not end within {limit} tokens")
     if form == "rewrite":
@@ -226,18 +230,25 @@ def _limit(engine: EngineClient, prompt_tokens: int) -> int:
 async def _reply(
     engine: EngineClient,
     generate: GenerateRequest,
+    reader: PieceReader,
     length: int,
     written: Callable[[float], None],
 ) -> tuple[str, Finished]:
+    """What is said, without what is thought before."""
     text = ""
     async with engine.generate(generate) as reply:
         async for event in reply:
             if isinstance(event, Chunk):
-                text += event.text
+                text += _said(reader.feed(event.text))
                 if length:
                     written(min(1.0, len(text) / length))
             elif isinstance(event, Failed):
                 raise error_of(event)
             elif isinstance(event, Finished):
+                text += _said(reader.finish(complete=event.finish_reason == "stop"))
                 return generate.must_start_with + text, event
     raise AssertionError("a reply ends with Finished or Failed")
+
+
+def _said(pieces: Iterable[Piece]) -> str:
+    return "".join(piece.text for piece in pieces if isinstance(piece, Said))

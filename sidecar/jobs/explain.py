@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 
 from msgspec import Struct
 
-from engine import Chunk, Failed, Finished, NotReady, RequestError, error_of, instructions
+from engine import Finished, NotReady, RequestError, Said, instructions
 from sidecar.edits.reply import fence_for
-from sidecar.jobs.chat import Chat, open_chat, reasoning_variables
+from sidecar.jobs.chat import Chat, open_turn, reasoning_variables
 from sidecar.jobs.edit import region_of
+from sidecar.jobs.turn import Ended
 from sidecar.services import Services
 
 EXPLAIN = "Explain this code:"
 _MOST_TOKENS = 512
+# Nobody is told of it here.
+_SILENCE = 60.0
 
 
 class ExplainRequest(Struct, frozen=True, kw_only=True):
@@ -58,13 +62,12 @@ async def explain(
         draft=request.draft,
     )
     pieces: list[str] = []
-    async with await open_chat(services, turn, status.model) as reply:
-        async for event in reply:
-            if isinstance(event, Chunk) and event.text:
-                pieces.append(event.text)
-                said(event.text)
-            elif isinstance(event, Failed):
-                raise error_of(event)
-            elif isinstance(event, Finished):
-                return Explanation(markdown="".join(pieces), finished=event)
-    raise AssertionError("a reply ends with Finished or Failed")
+    async with await open_turn(services, turn, status.model) as opened:
+        async with contextlib.aclosing(opened.parts(first=_SILENCE, silence=_SILENCE)) as parts:
+            async for part in parts:
+                if isinstance(part.content, Said):
+                    pieces.append(part.content.text)
+                    said(part.content.text)
+                elif isinstance(part.content, Ended):
+                    return Explanation(markdown="".join(pieces), finished=part.content.finished)
+    raise AssertionError("a turn ends with Ended")

@@ -16,9 +16,11 @@ from waiting import until
 
 from engine import EngineClient, Finished, GenerateRequest, RequestError
 from engine.testing import FakeEngine
-from sidecar.config import CompletionConfig, Config
+from sidecar.config import CompletionConfig, Config, EditConfig
 from sidecar.http.app import create_app
 from sidecar.jobs.completion import CompletionRequest, complete, uses_context
+from sidecar.jobs.edit import EditRequest, edit
+from sidecar.jobs.explain import ExplainRequest, explain
 from sidecar.services import Services
 from sidecar.upstream.backend import UpstreamBackend
 from sidecar.upstream.connection import Patience
@@ -175,6 +177,20 @@ async def test_raw_completions_and_token_ids() -> None:
     assert first["prompt"] == "<|x|> é"
     assert second["prompt"] == [5, 6]
     assert (third["prompt"], third["suffix"]) == ("p", "s")
+
+
+async def test_what_an_upstream_thinks_is_no_part_of_an_edit_or_an_explanation() -> None:
+    async def script(_call: Call, answer: Answer) -> None:
+        code = "```\nx = 2\n```"
+        await answer.events(delta(reasoning_content="x?"), delta("stop", content=code), usage(9, 9))
+
+    async with upstream(script) as served, door(served.url) as (_, engine):
+        made = await edit(engine, EditConfig(), EditRequest(text="x = 1\n", instruction="Two."))
+        services = Services(engine=engine, config=Config(), shutdown=lambda: None)
+        said: list[str] = []
+        explained = await explain(services, ExplainRequest(text="x = 1\n"), said.append)
+    assert made.text == "x = 2\n"
+    assert explained.markdown == "".join(said) == "```\nx = 2\n```"
 
 
 async def gap(engine: EngineClient) -> str:
