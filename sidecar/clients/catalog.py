@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from sidecar.clients.client import (
     KEY_VARIABLE,
@@ -18,6 +18,7 @@ from sidecar.clients.client import (
 from sidecar.clients.commented_json import value_of, with_value
 from sidecar.clients.yaml_list import with_item
 
+T = TypeVar("T", dict[str, Any], list[Any])
 NAME = "Pillion"
 QUESTION = "Answer with one word."
 
@@ -113,6 +114,14 @@ def _claude(daemon: Daemon, environ: Mapping[str, str]) -> tuple[ClientFile, ...
     return (_own_json(_claude_settings(environ), {"env": variables}),)
 
 
+def _of(settings: Any, key: str, kind: type[T]) -> T:
+    """What stands under `key`, nothing if it is not there. Raises ValueError."""
+    value = settings.get(key, kind())
+    if not isinstance(value, kind):
+        raise ValueError(f"{key} is no {'list' if kind is list else 'object'}")
+    return value
+
+
 # Qwen Code: its README, "Local Model Setup".
 
 
@@ -128,12 +137,14 @@ def _qwen(daemon: Daemon, environ: Mapping[str, str]) -> tuple[ClientFile, ...]:
 
     def write(old: str) -> str:
         settings = value_of(old)
-        providers = settings.get("modelProviders") or {}
+        models = _of(_of(settings, "modelProviders", dict), "openai", list)
         others = [
-            model for model in providers.get("openai", ()) if NAME not in str(model.get("name"))
+            model
+            for model in models
+            if not (isinstance(model, dict) and NAME in str(model.get("name")))
         ]
         old = with_value(old, ("modelProviders", "openai"), [*others, entry])
-        if daemon.api_key is None and KEY_VARIABLE not in settings.get("env", {}):
+        if daemon.api_key is None and KEY_VARIABLE not in _of(settings, "env", dict):
             old = with_value(old, ("env", KEY_VARIABLE), daemon.key)
         return old
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping
 from typing import Any
 
@@ -15,6 +16,14 @@ class NotThisYaml(ValueError):
 def with_item(text: str, key: str, item: Mapping[str, Any]) -> str:
     """`text`, a YAML mapping, in whose list `key` the item with the same ``name`` is `item`; at the
     list's end where there was none. Raises NotThisYaml."""
+    changed = _changed(text, key, item)
+    with contextlib.suppress(NotThisYaml):
+        if item_of(changed, key, item["name"]) == item:
+            return changed
+    raise NotThisYaml(f"{key} cannot be put in behind this mapping")
+
+
+def _changed(text: str, key: str, item: Mapping[str, Any]) -> str:
     found = _sequence(text, key)
     if found is None:
         begun = text if not text or text.endswith("\n") else text + "\n"

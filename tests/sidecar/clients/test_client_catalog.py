@@ -86,6 +86,19 @@ def test_qwen_keeps_other_models_and_replaces_its_own(environ, tmp_path):
     assert [model["id"] for model in models] == ["x", "m"]
 
 
+@pytest.mark.parametrize(
+    "settings",
+    ['{"modelProviders": ["x"]}', '{"modelProviders": {"openai": null}}', '{"env": null}'],
+)
+def test_settings_of_another_shape_are_named(environ, tmp_path, settings):
+    path = tmp_path / ".qwen/settings.json"
+    path.parent.mkdir()
+    path.write_text(settings)
+    with pytest.raises(ConfigurationError, match=r"settings\.json: \w+ is no"):
+        set_up("qwen", environ)
+    assert path.read_text() == settings
+
+
 def test_a_linked_file_stays_a_link(environ, tmp_path):
     kept = tmp_path / "dotfiles.json"
     kept.write_text("{}")

@@ -57,6 +57,9 @@ def test_an_item_of_that_name_is_replaced_and_an_equal_one_left():
         ("models: 3\n", "models is no list"),
         ("- 1\n", "no YAML mapping"),
         ("a: [\n", "no YAML"),
+        ("{name: Local}\n", "cannot be put in"),
+        ("  name: Local\n", "cannot be put in"),
+        ("name: Local\n...\n", "cannot be put in"),
     ],
 )
 def test_what_cannot_be_changed_is_said(text, said):
