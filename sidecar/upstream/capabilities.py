@@ -32,9 +32,7 @@ async def look(connection: Connection, wanted: str | None) -> Capabilities:
     props = await _props(connection)
     # Servers of one model answer to names that they do not list.
     facts = models.get(model) or (next(iter(models.values())) if len(models) == 1 else {})
-    return Capabilities(
-        model=model, context=_context(facts, props), gaps=_gaps(model, props is not None)
-    )
+    return Capabilities(model=model, context=_context(facts, props), gaps=_gaps(model, props))
 
 
 async def _models(connection: Connection, wanted: str | None) -> dict[str, dict[str, Any]]:
@@ -73,8 +71,9 @@ def _context(model: dict[str, Any], props: dict[str, Any] | None) -> int | None:
     return next((int(n) for n in said if isinstance(n, int) and n > 0), None)
 
 
-def _gaps(model: str, llama: bool) -> Mode:
-    if llama:
+def _gaps(model: str, props: dict[str, Any] | None) -> Mode:
+    # Another Pillion streams only what fills a gap before a `suffix`.
+    if props is not None and not str(props.get("build_info")).startswith("pillion"):
         return "infill"
     return "tokens" if marks_of(model) is not None else "suffix"
 

@@ -219,6 +219,17 @@ async def test_gaps_by_infill() -> None:
     assert call.body["n_predict"] == CompletionConfig().max_tokens
 
 
+async def test_gaps_of_another_pillion_are_streamed() -> None:
+    async def script(_call: Call, answer: Answer) -> None:
+        await answer.events(text("42", "stop"))
+
+    props = LLAMA | {"build_info": "pillion 1.0"}
+    async with upstream(script, props=props) as served, door(served.url) as (_, engine):
+        assert await gap(engine) == "42"
+    [call] = served.calls
+    assert (call.path, call.body["suffix"]) == ("/v1/completions", "\n\nx = 1\n")
+
+
 async def test_gaps_by_the_tokens_of_a_known_model() -> None:
     async def script(_call: Call, answer: Answer) -> None:
         await answer.events(text("42", "stop"))
