@@ -11,7 +11,7 @@ import msgspec
 from starlette.requests import ClientDisconnect
 from starlette.types import Receive, Scope, Send
 
-from engine import CacheNode, CacheReport, PillionError
+from engine import CacheNode, CacheReport, Overloaded, PillionError
 from sidecar.http.dashboard.record import Record
 from sidecar.http.limits import Limits
 from sidecar.http.request import while_connected
@@ -45,6 +45,8 @@ class Feed:
         message = await receive()
         if message["type"] == "http.disconnect":
             return
+        if self._watchers >= MOST_WATCHERS:
+            raise Overloaded(f"{self._watchers} pages look on already; close one")
         watchers = self._services.engine.watchers
         if self._watchers == 0:
             watchers.append(self._record.watch)

@@ -152,6 +152,17 @@ async def test_what_a_page_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "business" not in json.dumps(seen)
 
 
+async def test_so_many_pages_look_on_and_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(feed, "MOST_WATCHERS", 1)
+    async with socket_door(FakeEngine()) as door:
+        told = events(door.url)
+        await anext(told)
+        async with httpx2.AsyncClient(base_url=door.url) as http:
+            refused = await http.get(EVENTS)
+        assert (refused.status_code, error_of(refused)["code"]) == (429, "overloaded")
+        await told.aclose()
+
+
 async def test_the_feed_ends_with_the_engine(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(feed, "TICK_SECONDS", 0.01)
     async with socket_door(FakeEngine()) as door:
