@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shutil
+import signal
 import subprocess
 import tempfile
 import urllib.error
 import urllib.request
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from engine import PillionError
@@ -122,17 +124,7 @@ def _reply(client: Client, daemon: Daemon, config: Config) -> Check:
     before = _requests(config)
     with tempfile.TemporaryDirectory(prefix="pillion-") as folder:
         try:
-            done = subprocess.run(
-                [client.program, *client.once(daemon, os.environ)],
-                cwd=folder,
-                env=_environment(daemon),
-                stdin=subprocess.DEVNULL,
-                capture_output=True,
-                text=True,
-                errors="replace",
-                timeout=CLIENT_SECONDS,
-                check=False,
-            )
+            done = _run([client.program, *client.once(daemon, os.environ)], folder)
         except subprocess.TimeoutExpired:
             return "reply", FATAL, f"{client.program} gave no answer in {CLIENT_SECONDS:.0f} s"
     asked = _requests(config) - before
@@ -144,12 +136,35 @@ def _reply(client: Client, daemon: Daemon, config: Config) -> Check:
     return "reply", OK, f"{client.program} asked {asked} times and ended well"
 
 
+def _run(command: Sequence[str], folder: str) -> subprocess.CompletedProcess[str]:
+    """In `folder`, with nothing to read from. Raises TimeoutExpired."""
+    with subprocess.Popen(
+        command,
+        cwd=folder,
+        env=_environment(),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        errors="replace",
+        start_new_session=True,
+    ) as running:
+        try:
+            out, err = running.communicate(timeout=CLIENT_SECONDS)
+        except BaseException:
+            # Most agents are started by a script; they would go on without it.
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(running.pid, signal.SIGKILL)
+            raise
+    return subprocess.CompletedProcess(command, running.returncode, out, err)
+
+
 def _requests(config: Config) -> int:
     with Rpc(require_daemon(config)) as rpc:
         return int(rpc.call("pillion/status")["totals"]["requests"])
 
 
-def _environment(daemon: Daemon) -> Mapping[str, str]:
+def _environment() -> Mapping[str, str]:
     """With the daemon's host outside of proxies."""
     around = ",".join(filter(None, (os.environ.get("NO_PROXY"), "127.0.0.1", "localhost")))
     return {**os.environ, "NO_PROXY": around, "no_proxy": around}

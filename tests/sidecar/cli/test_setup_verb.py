@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import IO
 
 import msgspec
 import pytest
@@ -14,17 +17,23 @@ from pillion_command import Pillion
 
 from engine import EngineClient, EngineStatus, Totals
 from engine.testing import FakeEngine
+from sidecar.cli import client_check
 from sidecar.cli.private_daemon import daemon_in_thread
 from sidecar.config import Config
 from sidecar.runtime_dir import Address
 
 # Asks what its configuration says, as the real one does.
 PI = """#!{python}
-import json, os, sys, urllib.request
+import fcntl, json, os, subprocess, sys, urllib.request
 if sys.argv[1] == "--version":
     sys.exit(print("1.2.3"))
 providers = json.load(open(os.environ["HOME"] + "/.pi/agent/models.json"))["providers"]
 body = json.dumps({{"messages": [{{"role": "user", "content": sys.argv[-1]}}]}}).encode()
+if "wrapped" in sys.argv[0]:
+    held = open(os.environ["HOME"] + "/held", "w")
+    fcntl.flock(held, fcntl.LOCK_EX)
+    sleep = [sys.executable, "-c", "import time; time.sleep(600)"]
+    subprocess.run(sleep, pass_fds=[held.fileno()])
 if "silent" not in sys.argv[0]:
     urllib.request.urlopen(urllib.request.Request(
         providers["pillion"]["baseUrl"] + "/chat/completions", body,
@@ -116,6 +125,30 @@ def test_a_client_that_does_not(
     done = pillion("doctor", "--client", "pi")
     assert done.code == 1
     assert said in done.out
+
+
+def test_a_client_that_does_not_end_is_ended_with_what_it_started(
+    pillion: Pillion, daemon: Address, install_pi, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(client_check, "CLIENT_SECONDS", 0.3)
+    install_pi(folder="wrapped")
+    pillion("setup", "pi", "--yes")
+    assert "gave no answer" in pillion("doctor", "--client", "pi").out
+    with (home / "held").open("w") as held:
+        # At once, but for the time in which a killed process goes.
+        deadline = time.monotonic() + 20
+        while not _free(held) and time.monotonic() < deadline:
+            time.sleep(0.005)
+        assert _free(held)
+
+
+def _free(held: IO[str]) -> bool:
+    """Whether nobody holds it, who is then we."""
+    try:
+        fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
 
 
 def test_what_is_missing_is_named(
