@@ -66,7 +66,7 @@ def _common(request: GenerateRequest, model: str) -> dict[str, Any]:
 
 
 def _chat(request: GenerateRequest, prompt: ChatPrompt, model: str) -> dict[str, Any]:
-    body = _common(request, model) | {"messages": prompt.messages}
+    body = _common(request, model) | {"messages": [_message(one) for one in prompt.messages]}
     if prompt.tools:
         body["tools"] = prompt.tools
     if prompt.template:
@@ -76,6 +76,20 @@ def _chat(request: GenerateRequest, prompt: ChatPrompt, model: str) -> dict[str,
     if request.grammar is not None:
         body |= _held_to(msgspec.json.decode(request.grammar.text, type=ReplyFormat))
     return body
+
+
+def _message(message: dict[str, Any]) -> dict[str, Any]:
+    """With the arguments of calls as JSON text, which most servers insist on."""
+    calls = message.get("tool_calls")
+    return message | {"tool_calls": [_with_text(call) for call in calls]} if calls else message
+
+
+def _with_text(call: dict[str, Any]) -> dict[str, Any]:
+    function = call["function"]
+    arguments = function.get("arguments", {})
+    if not isinstance(arguments, str):
+        arguments = msgspec.json.encode(arguments).decode()
+    return call | {"function": function | {"arguments": arguments}}
 
 
 def _held_to(reply: ReplyFormat) -> dict[str, Any]:

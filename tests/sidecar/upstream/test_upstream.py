@@ -129,6 +129,16 @@ async def test_reasoning_and_tool_calls() -> None:
     assert streamed.endswith("data: [DONE]\n\n")
 
 
+async def test_arguments_of_earlier_calls_are_json_text() -> None:
+    use = {"type": "tool_use", "id": "t", "name": "look", "input": {"path": "a"}}
+    result = {"type": "tool_result", "tool_use_id": "t", "content": "text"}
+    told = [{"role": "assistant", "content": [use]}, {"role": "user", "content": [result]}]
+    async with upstream(four) as served, door(served.url) as (client, _):
+        await client.post("/v1/messages", json={"max_tokens": 9, "messages": [*HELLO, *told]})
+    [call] = served.calls[0].body["messages"][1]["tool_calls"]
+    assert json.loads(call["function"]["arguments"]) == {"path": "a"}
+
+
 @pytest.mark.parametrize("arguments", ['{"path": "a', "[1]", "1e999"])
 @pytest.mark.parametrize("stream", [False, True])
 async def test_a_call_that_is_cut_short_is_text(arguments: str, stream: bool) -> None:
