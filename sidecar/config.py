@@ -325,7 +325,10 @@ def _header_safe(value: str) -> bool:
 
 
 def _is_address(value: str) -> bool:
-    parts = urllib.parse.urlsplit(value)
+    try:
+        parts = urllib.parse.urlsplit(value)
+    except ValueError:
+        return False
     return parts.scheme in ("http", "https") and bool(parts.hostname) and parts.username is None
 
 

@@ -91,6 +91,7 @@ def test_flags_survive_a_trip_through_the_environment() -> None:
         ('[daemon]\nruntime_dir = "run"\n', "[daemon] runtime_dir: must be an absolute path"),
         ('[http]\napi_key = "a b"\n', "[http] api_key: must be printable ASCII"),
         ('[http]\nhost = "0.0.0.0"\n', "is reachable from other machines; set [http] api_key"),
+        ('[engine]\nupstream = "http://[1"\n', "must be an address such as http://host:8000/v1"),
         ("[http\n", "is not valid TOML"),
     ],
 )
