@@ -19,7 +19,7 @@ from sidecar.http.schema.completions_request import DEFAULT_TOKENS, CompletionsR
 from sidecar.http.schema.completions_response import TextChoice, TextCompletion, text_logprobs
 from sidecar.http.schema.usage import ReplyFacts, Usage, facts_of, usage_of
 from sidecar.http.sse import EventStream
-from sidecar.jobs.chat import Chat
+from sidecar.jobs.chat import Chat, check_length
 from sidecar.jobs.continuation import open_continuations, raw_prompt
 from sidecar.jobs.turn import Ended, Part, Progress, Waiting, head_of
 
@@ -59,6 +59,8 @@ class Completions(Endpoint[CompletionsRequest]):
         if wire.suffix and isinstance(wire.prompt, str):
             room = model.context - min(chat.max_tokens or 1, model.context // 2)
             return [await engine.fill_in_middle(wire.prompt, wire.suffix, limit=room)]
+        for one in wire.prompts:
+            check_length(len(one) if isinstance(one, str) else 0, model, "prompt")
         return [await raw_prompt(engine, one) for one in wire.prompts]
 
 

@@ -93,7 +93,9 @@ async def _request(
     services: Services, chat: Chat, model: ModelInfo
 ) -> tuple[GenerateRequest, RenderedPrompt]:
     prompt = await render(services, chat, model)
-    prediction = await services.engine.encode(chat.prediction) if chat.prediction else ()
+    # What is longer than any reply is of no use.
+    predicted = chat.prediction[: model.context * _MAX_CHARACTERS_PER_TOKEN]
+    prediction = await services.engine.encode(predicted) if predicted else ()
     request = request_of(services, chat, model, prompt)
     return msgspec.structs.replace(request, prediction=tuple(prediction)), prompt
 
@@ -207,8 +209,14 @@ def _check_before_rendering(chat: Chat, model: ModelInfo) -> None:
     if any(not stop for stop in chat.stop):
         raise RequestError("stop must not contain an empty string", field="stop")
     characters = sum(_characters(message.get("content")) for message in chat.messages)
+    check_length(characters, model, "messages")
+
+
+def check_length(characters: int, model: ModelInfo, field: str) -> None:
+    """Raises ContextLengthExceeded where so many are too many however they are packed."""
     if characters > model.context * _MAX_CHARACTERS_PER_TOKEN:
-        raise ContextLengthExceeded(characters // _MAX_CHARACTERS_PER_TOKEN, model.context)
+        tokens = characters // _MAX_CHARACTERS_PER_TOKEN
+        raise ContextLengthExceeded(tokens, model.context, field=field)
 
 
 def _characters(content: Any) -> int:

@@ -6,7 +6,7 @@ from typing import Any
 
 import httpx2
 import pytest
-from http_door import asgi_door, error_of, events_of
+from http_door import asgi_door, chat, error_of, events_of
 
 from engine import GenerateRequest, Priority
 from engine.testing import EOS, FIM_MIDDLE, FIM_PREFIX, FIM_SUFFIX, ByteCodec, FakeEngine
@@ -49,6 +49,28 @@ async def test_a_raw_prompt_is_continued() -> None:
     assert body["usage"]["total_tokens"] == 7
     assert bytes(request.prompt) == b"def "
     assert (request.max_tokens, request.priority) == (16, Priority.AGENT)
+
+
+async def test_what_is_far_too_long_does_not_keep_the_tokenizer_busy() -> None:
+    class CountingCodec(SpellingCodec):
+        longest = 0
+
+        def encode(self, text: str, *, control: bool = False) -> list[int]:
+            self.longest = max(self.longest, len(text))
+            return super().encode(text, control=control)
+
+    engine, codec = FakeEngine("ok"), CountingCodec()
+    async with asgi_door(engine) as client:
+        engine.codec = codec
+        model = engine.status().model
+        assert model is not None
+        text = "x" * (64 * model.context + 1)
+        refused = await client.post(PATH, json={"prompt": text})
+        prediction = {"type": "content", "content": text}
+        taken = await chat(client, prediction=prediction)
+    assert error_of(refused)["code"] == "context_length_exceeded"
+    assert taken.status_code == 200
+    assert codec.longest < len(text)
 
 
 async def test_markers_of_a_raw_prompt_are_control_tokens_and_end_its_gap() -> None:
