@@ -32,7 +32,7 @@ from engine import (
 from sidecar.upstream.capabilities import Capabilities, look, model_info
 from sidecar.upstream.codec import UpstreamCodec
 from sidecar.upstream.connection import Connection, Patience, Refused, Unavailable, error_in
-from sidecar.upstream.dialect import asked
+from sidecar.upstream.dialect import Listener, asked
 from sidecar.upstream.fallback import LocalReply, local_request
 from sidecar.upstream.prompt import GapPrompt, Mode, Prompt, unpack
 from sidecar.upstream.remote_reply import RemoteReply
@@ -284,6 +284,8 @@ class UpstreamBackend:
                 gaps = "suffix" if gaps in ("infill", "tokens") else "prefix"
 
     async def _stream(self, reply: RemoteReply, prompt: Prompt, gaps: Mode) -> None:
+        # Nothing that an earlier try said is a part of this one.
+        reply.listener = Listener()
         model = self._found.model if self._found is not None else self._wanted or ""
         wanted = asked(reply.request, prompt, model, gaps)
         base = self._connection.root if wanted.below_root else self._connection.url

@@ -16,11 +16,9 @@ from waiting import until
 
 from engine import EngineClient, Finished, GenerateRequest, RequestError
 from engine.testing import FakeEngine
-from sidecar.config import CompletionConfig, Config, EditConfig
+from sidecar.config import CompletionConfig, Config
 from sidecar.http.app import create_app
 from sidecar.jobs.completion import CompletionRequest, complete, uses_context
-from sidecar.jobs.edit import EditRequest, edit
-from sidecar.jobs.explain import ExplainRequest, explain
 from sidecar.services import Services
 from sidecar.upstream.backend import UpstreamBackend
 from sidecar.upstream.connection import Patience
@@ -129,32 +127,6 @@ async def test_reasoning_and_tool_calls() -> None:
     assert streamed.endswith("data: [DONE]\n\n")
 
 
-async def test_arguments_of_earlier_calls_are_json_text() -> None:
-    use = {"type": "tool_use", "id": "t", "name": "look", "input": {"path": "a"}}
-    result = {"type": "tool_result", "tool_use_id": "t", "content": "text"}
-    told = [{"role": "assistant", "content": [use]}, {"role": "user", "content": [result]}]
-    async with upstream(four) as served, door(served.url) as (client, _):
-        await client.post("/v1/messages", json={"max_tokens": 9, "messages": [*HELLO, *told]})
-    [call] = served.calls[0].body["messages"][1]["tool_calls"]
-    assert json.loads(call["function"]["arguments"]) == {"path": "a"}
-
-
-@pytest.mark.parametrize("arguments", ['{"path": "a', "[1]", "1e999"])
-@pytest.mark.parametrize("stream", [False, True])
-async def test_a_call_that_is_cut_short_is_text(arguments: str, stream: bool) -> None:
-    async def script(_call: Call, answer: Answer) -> None:
-        function = {"name": "look", "arguments": arguments}
-        await answer.events(delta("length", tool_calls=[{"index": 0, "function": function}]))
-
-    body = {"messages": HELLO, "max_tokens": 9, "stream": stream, "tools": [{"name": "look"}]}
-    async with upstream(script) as served, door(served.url) as (client, _):
-        answer = await client.post("/v1/messages", json=body)
-    assert answer.status_code == 200, answer.text
-    assert json.dumps(f"look({arguments})")[1:-1] in answer.text
-    assert "tool_use" not in answer.text
-    assert "max_tokens" in answer.text
-
-
 @pytest.mark.parametrize(
     ("fields", "asked"),
     [
@@ -187,20 +159,6 @@ async def test_raw_completions_and_token_ids() -> None:
     assert first["prompt"] == "<|x|> é"
     assert second["prompt"] == [5, 6]
     assert (third["prompt"], third["suffix"]) == ("p", "s")
-
-
-async def test_what_an_upstream_thinks_is_no_part_of_an_edit_or_an_explanation() -> None:
-    async def script(_call: Call, answer: Answer) -> None:
-        code = "```\nx = 2\n```"
-        await answer.events(delta(reasoning_content="x?"), delta("stop", content=code), usage(9, 9))
-
-    async with upstream(script) as served, door(served.url) as (_, engine):
-        made = await edit(engine, EditConfig(), EditRequest(text="x = 1\n", instruction="Two."))
-        services = Services(engine=engine, config=Config(), shutdown=lambda: None)
-        said: list[str] = []
-        explained = await explain(services, ExplainRequest(text="x = 1\n"), said.append)
-    assert made.text == "x = 2\n"
-    assert explained.markdown == "".join(said) == "```\nx = 2\n```"
 
 
 async def gap(engine: EngineClient) -> str:
@@ -323,19 +281,6 @@ async def test_a_prompt_that_is_too_long() -> None:
         answer = await chat(client)
     assert answer.status_code == 400
     assert answer.json()["error"]["code"] == "context_length_exceeded"
-
-
-async def test_agents_read_that_a_prompt_is_too_long_for_an_upstream() -> None:
-    async def script(_call: Call, answer: Answer) -> None:
-        await answer.json({"error": {"message": "context length exceeded"}}, 400)
-
-    async with upstream(script) as served, door(served.url) as (client, _):
-        message = await client.post("/v1/messages", json={"messages": HELLO, "max_tokens": 9})
-        response = await client.post("/v1/responses", json={"input": "hello", "stream": True})
-    assert message.json()["error"]["message"].startswith("prompt is too long: ")
-    assert response.status_code == 200
-    assert "event: response.failed" in response.text
-    assert '"code":"context_length_exceeded"' in response.text
 
 
 async def test_log_probabilities_are_refused() -> None:
