@@ -155,7 +155,7 @@ class Record:
     def _forget_long_ones(self) -> None:
         total = 0
         for index, (request, finished) in enumerate(reversed(self._replays)):
-            total += len(request.prompt) + len(finished.tokens)
+            total += len(request.prompt) + len(request.prediction) + len(finished.tokens)
             if total > MOST_REPLAY_TOKENS:
                 for _ in range(len(self._replays) - index):
                     self._replays.popleft()

@@ -251,7 +251,11 @@ async def test_long_prompts_are_not_kept_for_a_replay() -> None:
         kept(finished(name))
     assert kept.replayable("c-1") is not None
     assert kept.replayable("a-1") is kept.replayable("b-1") is None
-    assert len(kept.past()) == 3
+    predicted = (1,) * record.MOST_REPLAY_TOKENS
+    kept(GenerateRequest(id="d-1", prompt=(1,), prediction=predicted))
+    kept(finished("d-1"))
+    assert kept.replayable("c-1") is kept.replayable("d-1") is None
+    assert len(kept.past()) == 4
 
 
 async def test_what_the_record_leaves_out() -> None:
