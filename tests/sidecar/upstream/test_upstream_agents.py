@@ -1,4 +1,4 @@
-"""Agents, edits and explanations through an upstream whose replies are not quite as they should be."""
+"""Agents, edits and explanations through an upstream, also one whose replies are not quite right."""
 
 from __future__ import annotations
 
