@@ -1,4 +1,4 @@
-"""Agents, edits and explanations through an upstream, also one whose replies are not quite right."""
+"""Agents, edits and explanations through an upstream, also where its replies are not in order."""
 
 from __future__ import annotations
 
