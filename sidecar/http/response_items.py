@@ -46,11 +46,12 @@ class ResponseItems:
                 return [*self.close(), *self._call(part.content)]
         return []
 
-    def finish(self) -> list[ResponseEvent]:
-        """The reply is over: close what is open. There is an item at least."""
-        events = self.close()
+    def finish(self, *, cut: bool) -> list[ResponseEvent]:
+        """The reply is over, or was cut off: close what is open. There is an item at least."""
+        status = "incomplete" if cut else "completed"
+        events = self.close(status)
         if not self.output:
-            events += [*self._open("message"), *self.close()]
+            events += [*self._open("message"), *self.close(status)]
         return events
 
     @property
@@ -85,11 +86,11 @@ class ResponseItems:
             self._event("content_part.added", item_id=item.id, content_index=0, part=part),
         ]
 
-    def close(self) -> list[ResponseEvent]:
+    def close(self, status: str = "completed") -> list[ResponseEvent]:
         """End the item that is being written, if one is."""
         if not self._kind:
             return []
-        item, text = self._item("completed"), "".join(self._text)
+        item, text = self._item(status), "".join(self._text)
         reasoning = self._kind == "reasoning"
         name = "reasoning_text" if reasoning else "output_text"
         logprobs = {} if reasoning else {"logprobs": ()}

@@ -190,7 +190,7 @@ class _Making:
             case Progress():
                 await stream.comment(f"prefill {content.done}/{content.total}")
             case Ended():
-                for event in self._items.finish():
+                for event in self._items.finish(cut=content.reason == "length"):
                     await self._send(stream, event)
                 response = self._finished(content)
                 kind = f"response.{response.status}"
@@ -200,10 +200,10 @@ class _Making:
                     await self._send(stream, event)
 
     def _finished(self, ended: Ended) -> Response:
-        self._items.finish()
-        self._keep()
         finished = ended.finished
         cut = ended.reason == "length"
+        self._items.finish(cut=cut)
+        self._keep()
         produced = len(finished.tokens)
         return msgspec.structs.replace(
             self._begun,

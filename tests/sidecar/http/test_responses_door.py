@@ -80,6 +80,20 @@ async def test_a_streamed_response_is_in_the_documented_order(client: httpx2.Asy
     ]
 
 
+@pytest.mark.parametrize("stream", [False, True])
+async def test_what_is_cut_off_says_so(client: httpx2.AsyncClient, stream: bool) -> None:
+    cut = REPLY.index("es.")
+    asked = {"input": "hello", "max_output_tokens": cut, "stream": stream}
+    answer = await client.post(PATH, json=asked)
+    response = named_events(answer.text)[-1][1]["response"] if stream else answer.json()
+    assert response["status"] == "incomplete"
+    assert response["incomplete_details"] == {"reason": "max_output_tokens"}
+    assert [(item["type"], item["status"]) for item in response["output"]] == [
+        ("reasoning", "completed"),
+        ("message", "incomplete"),
+    ]
+
+
 async def test_what_codex_sends(client: httpx2.AsyncClient, codec: RecordingCodec) -> None:
     first = {"input": "hello", "tools": [READ], "include": ["reasoning.encrypted_content"]}
     output = (await client.post(PATH, json=first)).json()["output"]
