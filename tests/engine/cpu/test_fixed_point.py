@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+
 import mlx.core as mx
 import numpy as np
 import pytest
@@ -21,6 +23,7 @@ MOST_ROWS = 33
 MOST, FLOOR = 32639, 2.0**-100
 
 
+@functools.cache
 def packed(width, depth, group, bits, scale_type=mx.bfloat16, seed=0):
     """Words, scales and biases of random weights, and what they stand for in float64."""
     words, scales, biases = mx.quantize(
@@ -53,16 +56,16 @@ def bound(x, weights, group):
 @pytest.mark.parametrize("dtype", TYPES, ids=str)
 @pytest.mark.parametrize("bits_of_weights", [4, 8])
 @pytest.mark.parametrize("group", [32, 64, 128])
-@pytest.mark.parametrize("groups", [1, 2, 5, 18])
+@pytest.mark.parametrize("groups", [1, 2, 9])
 def test_rows_and_values(kernels, dtype, bits_of_weights, group, groups):
     x = normal(MOST_ROWS, group * groups, seed=1, dtype=dtype)
     for scale_type in (mx.float32, mx.bfloat16, mx.float16):
-        parts, weights = packed(70, group * groups, group, bits_of_weights, scale_type)
+        parts, weights = packed(36, group * groups, group, bits_of_weights, scale_type)
         multiply = kernels.Weights(parts, group, bits_of_weights)
         together = multiply(x)
         assert together.dtype == dtype
         assert (np.abs(wide(together) - wide(x) @ weights.T) <= bound(x, weights, group)).all()
-    for rows in range(1, MOST_ROWS):
+    for rows in (*range(1, 18), 31, 32):
         assert_same_bits(multiply(x[:rows]), together[:rows])
 
 
