@@ -153,8 +153,9 @@ class ReplyReader:
         if self._marks.first_only and (self._said or self._called):
             opens = ()
         fresh = not self._said or self._layout.anywhere
-        # A closing marker behind a call that was read without it is no text.
-        closes = self._marks.closes if self._after_call else ()
+        # A closing marker behind a call is no text: the call's, read without it, or that of the
+        # reasoning which the call ended.
+        closes = (*self._marks.closes, self._closer) if self._after_call else ()
         reasoning = self._layout.reasoning if fresh else ()
         return (*opens, *closes, *reasoning, *self._layout.frames)
 

@@ -77,6 +77,9 @@ def test_without_tools_and_reasoning_a_text_stays_as_it_is(text: str, step: int)
 def test_reasoning_that_the_prompt_opened_and_a_call_inside_of_it() -> None:
     assert pieces("Hm.\n</think>\n\nYes.", opened="<think>") == [Reasoned("Hm."), Said("Yes.")]
     assert pieces(f"Hm.\n{CALL}", opened="<think>") == [Reasoned("Hm."), MADE]
+    closed = f"Hm.\n{CALL}\n</think>\n"
+    assert pieces(closed, opened="<think>") == [Reasoned("Hm."), MADE]
+    assert pieces(f"{closed}\nYes.", opened="<think>")[1:] == [MADE, Said("Yes.")]
     assert pieces("Hm, <thin air> ", opened="<think>") == [Reasoned("Hm, <thin air>")]
 
 
