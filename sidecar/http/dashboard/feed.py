@@ -8,6 +8,7 @@ import time
 from typing import Any
 
 import msgspec
+from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 from starlette.types import Receive, Scope, Send
 
@@ -45,6 +46,9 @@ class Feed:
         message = await receive()
         if message["type"] == "http.disconnect":
             return
+        if scope["method"] == "HEAD":
+            # The router lets it in with GET, and it would never end.
+            raise HTTPException(405, headers={"Allow": "GET"})
         if self._watchers >= MOST_WATCHERS:
             raise Overloaded(f"{self._watchers} pages look on already; close one")
         watchers = self._services.engine.watchers

@@ -159,7 +159,9 @@ async def test_so_many_pages_look_on_and_no_more(monkeypatch: pytest.MonkeyPatch
         await anext(told)
         async with httpx2.AsyncClient(base_url=door.url) as http:
             refused = await http.get(EVENTS)
+            headless = await http.head(EVENTS)
         assert (refused.status_code, error_of(refused)["code"]) == (429, "overloaded")
+        assert (headless.status_code, headless.headers["allow"]) == (405, "GET")
         await told.aclose()
 
 
