@@ -207,9 +207,23 @@ class UpstreamBackend:
         elif len(self._tasks) >= self._most_open:
             self._fail(request.id, Overloaded.code, f"{len(self._tasks)} requests are open already")
         else:
-            task = asyncio.create_task(self._answer(request))
+            reply = RemoteReply(request, self._url, self._emit)
+            task = asyncio.create_task(self._answer(reply))
             self._tasks[request.id] = task
-            task.add_done_callback(lambda _: self._tasks.pop(request.id, None))
+            task.add_done_callback(lambda task: self._over(task, reply))
+
+    def _over(self, task: asyncio.Task[None], reply: RemoteReply) -> None:
+        self._tasks.pop(reply.request.id, None)
+        if task.cancelled():
+            # Before its first step, or it would have said so itself.
+            self._end_cancelled(reply)
+
+    def _end_cancelled(self, reply: RemoteReply) -> None:
+        if self._stopping.is_set():
+            self._fail(reply.request.id, "cancelled", "the daemon is stopping")
+            return
+        self._count(reply, cancelled=1)
+        self._emit(reply.finished("cancelled", self._found))
 
     def _cancel(self, request_id: str) -> None:
         task = self._tasks.get(request_id)
@@ -218,9 +232,9 @@ class UpstreamBackend:
         elif self._local is not None:
             self._local.cancel(request_id)
 
-    async def _answer(self, request: GenerateRequest) -> None:
+    async def _answer(self, reply: RemoteReply) -> None:
         """One ending, whatever happens."""
-        reply = RemoteReply(request, self._url, self._emit)
+        request = reply.request
         try:
             if request.warm:
                 self._emit(reply.finished("warmed", self._found))
@@ -244,11 +258,7 @@ class UpstreamBackend:
             self._count(reply)
             self._emit(reply.finished(reply.listener.ending.reason, self._found))
         except asyncio.CancelledError:
-            if self._stopping.is_set():
-                self._fail(request.id, "cancelled", "the daemon is stopping")
-                return
-            self._count(reply, cancelled=1)
-            self._emit(reply.finished("cancelled", self._found))
+            self._end_cancelled(reply)
         except PillionError as error:
             code = error.code
             if isinstance(error, Unavailable) and code == Unavailable.code:

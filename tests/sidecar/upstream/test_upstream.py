@@ -14,7 +14,7 @@ import pytest
 from scripted_upstream import Answer, Call, Script, ScriptedUpstream, delta, text, upstream, usage
 from waiting import until
 
-from engine import EngineClient, Finished, GenerateRequest, RequestError
+from engine import EngineClient, Event, Finished, GenerateRequest, RequestError
 from engine.testing import FakeEngine
 from sidecar.config import CompletionConfig, Config
 from sidecar.http.app import create_app
@@ -441,10 +441,11 @@ async def test_the_end_of_the_daemon_ends_every_reply() -> None:
 
 
 class LateBackend(UpstreamBackend):
-    """Its thread begins when somebody has called into it."""
+    """Its thread begins when somebody has called into it so many times."""
 
-    def __init__(self) -> None:
+    def __init__(self, calls: int = 1) -> None:
         super().__init__("http://127.0.0.1:9/v1", patience=QUICK)
+        self.left = calls
         self.called = threading.Event()
 
     def _run(self) -> None:
@@ -453,7 +454,9 @@ class LateBackend(UpstreamBackend):
 
     def _call(self, work: Callable[..., object], *args: object) -> None:
         super()._call(work, *args)
-        self.called.set()
+        self.left -= 1
+        if self.left <= 0:
+            self.called.set()
 
 
 def test_a_stop_before_the_thread_has_begun_is_heeded() -> None:
@@ -464,3 +467,16 @@ def test_a_stop_before_the_thread_has_begun_is_heeded() -> None:
     stopping.join(20)
     assert not stopping.is_alive()
     assert backend.status().state == "stopped"
+
+
+async def test_a_request_that_is_cancelled_at_once_has_its_ending() -> None:
+    events: list[Event] = []
+    backend = LateBackend(calls=2)
+    backend.start(events.append, lambda: None)
+    backend.post(GenerateRequest(id="a", prompt=(1,)))
+    backend.cancel("a")
+    await until(lambda: events)
+    await asyncio.to_thread(backend.stop)
+    [ending] = events
+    assert isinstance(ending, Finished)
+    assert ending.finish_reason == "cancelled"
