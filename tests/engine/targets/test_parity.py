@@ -8,9 +8,9 @@ from pathlib import Path
 import mlx.core as mx
 import pytest
 
+from engine.comparisons import ParityCase
 from engine.drafters.dflash_config import DFlashConfig
 from engine.json_file import read_json
-from engine.comparisons import ParityCase
 from engine.targets.parity import _compared, _drafts, _loop, compare
 from engine.targets.parity_cases import Case, generated, scripted
 
