@@ -169,7 +169,8 @@ class Listener:
             pieces.append(Said(str(text)))
         for part in delta.get("tool_calls") or ():
             pieces += self._call(part)
-        if (reason := choice.get("finish_reason")) is not None:
+        # Some say nothing as null, some as "".
+        if reason := choice.get("finish_reason"):
             pieces += self.calls()
             self._end(reason, choice.get("stop_reason"))
         return pieces

@@ -25,6 +25,17 @@ async def test_a_second_try_begins_anew() -> None:
     assert [call["function"]["arguments"] for call in message["tool_calls"]] == ['{"a":1}']
 
 
+async def test_an_empty_finish_reason_is_none() -> None:
+    async def script(_call: Call, answer: Answer) -> None:
+        first = {"index": 0, "function": {"name": "look", "arguments": '{"a"'}}
+        rest = {"index": 0, "function": {"arguments": ":1}"}}
+        await answer.events(delta("", tool_calls=[first]), delta("stop", tool_calls=[rest]))
+
+    async with upstream(script) as served, door(served.url) as (client, _):
+        message = (await chat(client)).json()["choices"][0]["message"]
+    assert [call["function"]["arguments"] for call in message["tool_calls"]] == ['{"a":1}']
+
+
 async def test_arguments_of_earlier_calls_are_json_text() -> None:
     use = {"type": "tool_use", "id": "t", "name": "look", "input": {"path": "a"}}
     result = {"type": "tool_result", "tool_use_id": "t", "content": "text"}
