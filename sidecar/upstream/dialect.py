@@ -66,7 +66,7 @@ def _common(request: GenerateRequest, model: str) -> dict[str, Any]:
 
 
 def _chat(request: GenerateRequest, prompt: ChatPrompt, model: str) -> dict[str, Any]:
-    body = _common(request, model) | {"messages": [_message(one) for one in prompt.messages]}
+    body = _common(request, model) | {"messages": _messages(prompt.messages)}
     if prompt.tools:
         body["tools"] = prompt.tools
     if prompt.template:
@@ -78,8 +78,27 @@ def _chat(request: GenerateRequest, prompt: ChatPrompt, model: str) -> dict[str,
     return body
 
 
+def _messages(messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """As servers with any model's template take them. Most templates refuse or leave out a
+    developer's messages, and a system's second one; OpenAI's models take either for both."""
+    shaped = [_message(message) for message in messages]
+    roles = [message["role"] for message in shaped]
+    lead = next((index for index, role in enumerate(roles) if role != "system"), len(roles))
+    if lead > 1:
+        content = "\n\n".join(_text(message.get("content")) for message in shaped[:lead])
+        shaped[:lead] = [{"role": "system", "content": content}]
+    return shaped
+
+
+def _text(content: Any) -> str:
+    parts = content if isinstance(content, list) else []
+    return content if isinstance(content, str) else "\n".join(part["text"] for part in parts)
+
+
 def _message(message: dict[str, Any]) -> dict[str, Any]:
     """With the arguments of calls as JSON text, which most servers insist on."""
+    if message["role"] == "developer":
+        message = message | {"role": "system"}
     calls = message.get("tool_calls")
     return message | {"tool_calls": [_with_text(call) for call in calls]} if calls else message
 

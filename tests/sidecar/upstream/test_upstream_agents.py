@@ -36,6 +36,19 @@ async def test_an_empty_finish_reason_is_none() -> None:
     assert [call["function"]["arguments"] for call in message["tool_calls"]] == ['{"a":1}']
 
 
+async def test_what_developers_say_is_said_by_the_system() -> None:
+    parts = [{"type": "input_text", "text": "No shell."}]
+    told = [{"role": "developer", "content": parts}, {"role": "user", "content": "hello"}]
+    late = {"role": "developer", "content": "Now with a shell."}
+    async with upstream(four) as served, door(served.url) as (client, _):
+        await client.post("/v1/responses", json={"instructions": "Be brief.", "input": told})
+        text = [{"type": "text", "text": "Be brief."}]
+        await chat(client, messages=[{"role": "developer", "content": text}, *HELLO, late])
+    first, second = ([(m["role"], m["content"]) for m in c.body["messages"]] for c in served.calls)
+    assert first == [("system", "Be brief.\n\nNo shell."), ("user", "hello")]
+    assert second == [("system", text), ("user", "hello"), ("system", "Now with a shell.")]
+
+
 async def test_arguments_of_earlier_calls_are_json_text() -> None:
     use = {"type": "tool_use", "id": "t", "name": "look", "input": {"path": "a"}}
     result = {"type": "tool_result", "tool_use_id": "t", "content": "text"}
