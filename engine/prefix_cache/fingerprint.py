@@ -17,6 +17,8 @@ from engine.prefix_cache.record import FORMAT
 # What decides about numbers or token ids; a README does not.
 SUFFIXES = (".safetensors", ".gguf", ".json", ".jinja", ".model", ".txt")
 DIGESTS = "digests.json"
+ARITHMETIC = 2
+"""Raised when a kernel of ours begins to compute other bits; `kernels` names only which are used."""
 
 
 def fingerprint(folders: Sequence[Path], facts: Sequence[str], cache: Path) -> str:
@@ -57,7 +59,7 @@ def computed_by(options: EngineOptions, drafter: str, kernels: str, chunk: int) 
         *(f"{name} {metadata.version(name)}" for name in ("pillion", "mlx", "mlx-lm")),
         f"{mx.default_device()} {platform.machine()} {platform.processor()}",
         f"{options.dtype} {options.draft_bits} {options.fast} {drafter}",
-        f"{kernels} {chunk}",
+        f"{kernels} {ARITHMETIC} {chunk}",
     ]
 
 
