@@ -18,7 +18,7 @@ from engine.prefix_cache.record import FORMAT
 SUFFIXES = (".safetensors", ".gguf", ".json", ".jinja", ".model", ".txt")
 DIGESTS = "digests.json"
 ARITHMETIC = 2
-"""Raised when a kernel of ours begins to compute other bits; `kernels` names only which are used."""
+"""Raised when a kernel of ours begins to compute other bits: a report names only which are used."""
 
 
 def fingerprint(folders: Sequence[Path], facts: Sequence[str], cache: Path) -> str:
