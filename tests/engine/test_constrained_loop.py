@@ -45,7 +45,14 @@ def grammar(schema: Any) -> Grammar:
 
 
 @pytest.mark.parametrize("family", ["qwen3", "qwen3_5"])
-@pytest.mark.parametrize("sampling", [Sampling(), SAMPLED, PENALISED], ids=["greedy", "T", "pen"])
+@pytest.mark.parametrize(
+    "sampling",
+    [
+        pytest.param(Sampling(), id="greedy", marks=pytest.mark.slow),
+        pytest.param(SAMPLED, id="T"),
+        pytest.param(PENALISED, id="pen", marks=pytest.mark.slow),
+    ],
+)
 def test_drafting_is_lossless_under_a_grammar(family, sampling):
     """The drafter knows the serial reply and spoils some of it, also with what is not allowed."""
     loop = LoopUnderTest(bind(*tiny(family)), width=8)

@@ -161,8 +161,8 @@ def session_turn(turn: int) -> tuple[int, ...]:
 @pytest.mark.parametrize(
     "family",
     [
-        HYBRID,
-        pytest.param("llama", marks=pytest.mark.slow),
+        "llama",
+        pytest.param(HYBRID, marks=pytest.mark.slow),
         pytest.param("gemma4_text", marks=pytest.mark.slow),
     ],
 )
@@ -215,6 +215,7 @@ def opened(loop: LoopUnderTest) -> None:
         time.sleep(0.001)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", [mx.float32, mx.bfloat16], ids=str)
 def test_the_bytes_counted_are_the_bytes_held(dtype):
     loop = LoopUnderTest(bind(*tiny(HYBRID, dtype)), context=4096)

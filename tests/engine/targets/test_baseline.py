@@ -5,6 +5,7 @@ from io import BytesIO
 from pathlib import Path
 
 import msgspec
+import pytest
 
 from engine import (
     BaselineReply,
@@ -27,6 +28,7 @@ def answers(*lines: bytes) -> list[BaselineReply]:
     ]
 
 
+@pytest.mark.slow
 async def test_it_decodes_what_our_engine_decodes() -> None:
     """On the same arithmetic: kernels of ours round otherwise than the stock ones."""
     ask = BaselineRequest(prompt=PROMPT, max_tokens=12)

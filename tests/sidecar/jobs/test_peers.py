@@ -7,11 +7,13 @@ from sidecar.config import EngineConfig
 from sidecar.jobs.peers import MLX_LM, OFFICIAL_DFLASH, Peer
 
 
+@pytest.mark.slow
 async def test_a_peer_that_cannot_load_says_why() -> None:
     with pytest.raises(EngineError, match=r"z-lab dflash: .*no-such-folder"):
         await Peer.start(OFFICIAL_DFLASH, EngineConfig(model="./no-such-folder"))
 
 
+@pytest.mark.slow
 async def test_a_peer_that_dies_is_noticed() -> None:
     peer = await Peer.start(MLX_LM, EngineOptions(draft="none"))
     try:
