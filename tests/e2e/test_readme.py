@@ -54,7 +54,7 @@ def run(user: Installed, *command: str) -> str:
 @pytest.mark.slow
 @pytest.mark.skipif(shutil.which("curl") is None, reason="the README's HTTP example needs curl")
 def test_the_quick_start(user: Installed) -> None:
-    commands, http, _ = blocks("sh")
+    commands, http, *_ = blocks("sh")
     typed = commands.replace(". .venv/bin/activate\n", "")
     output = run(user, "bash", "-euc", typed)
     assert "exact up to width" in output
