@@ -13,6 +13,8 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
+from engine.errors import EngineError
+
 _Job = tuple[asyncio.Future[Any], Callable[[], Any]]
 
 
@@ -23,10 +25,13 @@ class Worker:
         self._name = name
         self._jobs: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
         self._thread: threading.Thread | None = None
+        self._stopped = False
 
     async def run(self, call: Callable[[], Any]) -> Any:
         """What `call` returns or raises. A call whose task is cancelled before its turn is left
-        out."""
+        out. Raises EngineError behind `stop`."""
+        if self._stopped:
+            raise EngineError(f"the {self._name} thread was stopped")
         if self._thread is None:
             self._thread = threading.Thread(target=self._work, name=self._name, daemon=True)
             self._thread.start()
@@ -36,6 +41,7 @@ class Worker:
 
     def stop(self) -> None:
         """End the thread behind what it is asked already. Idempotent; returns at once."""
+        self._stopped = True
         self._jobs.put(None)
 
     def _work(self) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import mlx.core as mx
 import numpy as np
+from numpy.typing import NDArray
 
 from engine.messages import TokenLogprob
 
@@ -15,13 +16,19 @@ def logprobs(logits: mx.array, chosen: mx.array, likely: int) -> list[TokenLogpr
     """
     wide = logits.astype(mx.float32)
     scores = np.array(wide - mx.logsumexp(wide, axis=-1, keepdims=True))
-    tokens = np.array(chosen)
-    best = np.argsort(-scores, axis=-1, kind="stable")[:, :likely]
     return [
         TokenLogprob(
             int(token),
             float(row[token]),
-            tuple((int(other), float(row[other])) for other in others),
+            tuple((int(other), float(row[other])) for other in _best(row, likely)),
         )
-        for row, token, others in zip(scores, tokens, best, strict=True)
+        for row, token in zip(scores, np.array(chosen), strict=True)
     ]
+
+
+def _best(row: NDArray[np.float32], count: int) -> NDArray[np.intp]:
+    """Ids of the `count` highest scores. Only these are sorted: a whole vocabulary takes longer
+    than a small model's forward."""
+    least = np.partition(row, -count)[-count] if 0 < count < len(row) else -np.inf
+    among = np.flatnonzero(row >= least) if count else np.empty(0, np.intp)
+    return among[np.argsort(-row[among], kind="stable")][:count]

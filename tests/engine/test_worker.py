@@ -7,6 +7,7 @@ import threading
 import pytest
 from waiting import until
 
+from engine import EngineError
 from engine.worker import Worker
 
 
@@ -72,3 +73,10 @@ async def test_it_ends_behind_what_it_was_asked(worker):
     worker.stop()
     assert await answer == 1
     await until(lambda: not any(one.name == "tested" for one in threading.enumerate()))
+
+
+async def test_who_asks_after_the_end_is_told(worker):
+    await worker.run(lambda: None)
+    worker.stop()
+    with pytest.raises(EngineError, match="tested"):
+        await asyncio.wait_for(worker.run(lambda: 1), 5)
