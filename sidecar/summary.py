@@ -11,11 +11,12 @@ from engine import EngineStatus
 
 _ENOUGH_ROUNDS = 64
 
-State = Literal["loading", "ready", "busy", "target-only", "error"]
+State = Literal["loading", "ready", "busy", "target-only", "error", "stopped"]
 
 
 class Summary(Struct, frozen=True, kw_only=True):
-    """state: ``busy`` while someone waits for the model; ``target-only`` where it never drafts.
+    """state: ``busy`` while someone waits for the model; ``target-only`` where it never drafts;
+    ``stopped`` where somebody ended it.
 
     message: one line for people. action: what to do about it; empty where nothing. percent: of
     the step of loading that it names. model: its name, before it is loaded too. target_only: why no
@@ -48,12 +49,13 @@ def summarize(status: EngineStatus, *, requested_model: str, working: bool) -> S
             model=model,
         )
     if status.state != "ready":
+        stopped = status.state == "stopped"
         return Summary(
-            state="error",
+            state="stopped" if stopped else "error",
             message=f"{model}: {status.detail or status.state}",
             action=(
                 "start the daemon again (`pillion serve`)"
-                if status.state == "stopped" or status.model is not None
+                if stopped or status.model is not None
                 else "see `pillion models` and `pillion doctor`"
             ),
             model=model,

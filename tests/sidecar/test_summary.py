@@ -53,6 +53,12 @@ def test_an_engine_that_died_is_to_be_started_again():
     assert "pillion serve" in summary.action
 
 
+def test_an_engine_that_somebody_stopped_is_no_error():
+    summary = told(with_(READY, state="stopped", detail="the engine was stopped"))
+    assert (summary.state, summary.message) == ("stopped", "fake: the engine was stopped")
+    assert "pillion serve" in summary.action
+
+
 def test_busy_only_while_someone_waits():
     assert told(READY).state == "ready"
     assert told(READY, working=True).state == "busy"

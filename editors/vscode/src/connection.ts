@@ -11,7 +11,7 @@ import { answers, connect, crashed, findSocket, Gone } from "./daemon";
 import { findExecutable, NotInstalled } from "./executable";
 import type { StatusResult, Summary } from "./protocol";
 import { settings } from "./settings";
-import { isStopping, type State } from "./statusView";
+import { type State } from "./statusView";
 import { Wakeup } from "./wakeup";
 
 /** Starts after crashes within this time; one more is an error that the user has to see. */
@@ -189,8 +189,7 @@ export class Connection implements vscode.Disposable {
     this.become({ kind: "starting" });
     const crash = this.socketPath !== null && (await crashed(this.socketPath));
     if (asked) return true;
-    const failed = before.kind === "connected" && before.summary.state === "error";
-    if (failed && !isStopping(before.summary)) {
+    if (before.kind === "connected" && before.summary.state === "error") {
       throw new Lost(before.summary.message, before.summary.action);
     }
     if (!crash) return false;

@@ -4,7 +4,7 @@ import type { Range, TextEdit, WorkspaceEdit } from "vscode-languageclient/node"
 
 /** `summary` of `pillion/status`, and the params of `pillion/didChangeStatus`. */
 export interface Summary {
-  readonly state: "loading" | "ready" | "busy" | "target-only" | "error";
+  readonly state: "loading" | "ready" | "busy" | "target-only" | "error" | "stopped";
   readonly message: string;
   readonly action: string;
   readonly percent: number | null;

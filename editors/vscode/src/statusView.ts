@@ -28,16 +28,11 @@ export function viewOf(state: State, off = ""): View {
     case "error":
       return failed(state.message, state.action);
     case "connected":
-      if (isStopping(state.summary)) return viewOf({ kind: "stopped" });
+      if (state.summary.state === "stopped") return viewOf({ kind: "stopped" });
       return state.summary.state === "error"
         ? failed(state.summary.message, state.summary.action)
         : running(state.summary, off);
   }
-}
-
-/** Whether the daemon ends because somebody wants it to; it has no state of its own for that. */
-export function isStopping(summary: Summary): boolean {
-  return summary.state === "error" && / stopped$/.test(summary.message);
 }
 
 function failed(message: string, action: string): View {

@@ -54,7 +54,7 @@ test("an error says what to do, whoever found it", () => {
 
 test("a daemon that somebody stops is no error", () => {
   const stopping = {
-    state: "error",
+    state: "stopped",
     message: "qwen: the engine was stopped",
     action: "start it again",
   } as const;

@@ -226,13 +226,14 @@ def test_a_full_disk_makes_room_and_heals(tmp_path):
     kept.close()
 
 
-@pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
 def test_a_read_only_folder_is_read(tmp_path):
     first = cache(disk=opened(tmp_path))
     saved(first, STEM)
     first.close()
     (tmp_path / ".lock").unlink()
     tmp_path.chmod(0o500)
+    if os.access(tmp_path, os.W_OK):
+        pytest.skip("root may write anywhere, but where it gave up CAP_DAC_OVERRIDE")
     again = cache(disk=opened(tmp_path))
     assert again.status().disk_state == "read only"
     assert fetched(again, STEM) == 80

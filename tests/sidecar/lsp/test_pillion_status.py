@@ -67,5 +67,5 @@ async def test_a_watcher_hears_of_the_end(serve):
     client = await door.client()
     await client.request("pillion/status", {"watch": True})
     await door.services.engine.stop()
-    await until(lambda: [one["state"] for one in told(client)] == ["error"])
+    await until(lambda: [one["state"] for one in told(client)] == ["stopped"])
     assert told(client)[0]["action"]

@@ -5,7 +5,7 @@ local pace = require("pillion.pace")
 local server = require("pillion.server")
 
 ---@class pillion.Summary
----@field state "loading"|"ready"|"busy"|"target-only"|"error"
+---@field state "loading"|"ready"|"busy"|"target-only"|"error"|"stopped"
 ---@field message string
 ---@field action string
 ---@field percent integer?
