@@ -19,16 +19,21 @@ BINARY = INSTALL / "bin/nvim"
 PLUGIN = Path(__file__).parents[2] / "editors/nvim"
 REQUEST, RESPONSE = 0, 1
 SECONDS = 60.0
-# The colour that ghost text is told from comments by, and a count of what is asked and cancelled.
+# The colour that ghost text is told from comments by, and a record of the questions: how many, which are
+# open, and how the last one ended. By identity: one that is taken back may get an answer all the same.
 SETUP = """
 vim.api.nvim_set_hl(0, "PillionGhost", { fg = "#808890", italic = true })
 vim.o.shortmess = vim.o.shortmess .. "I"
 vim.g.loaded_python3_provider = 0
-Asked = {}
+Asked, Open, Ended = 0, {}, nil
 vim.api.nvim_create_autocmd("LspRequest", { callback = function(event)
   local request = event.data.request
   if request.method == "textDocument/inlineCompletion" then
-    Asked[request.type] = (Asked[request.type] or 0) + 1
+    if request.type == "pending" then
+      Asked, Open[event.data.request_id] = Asked + 1, true
+    elseif Open[event.data.request_id] then
+      Open[event.data.request_id], Ended = nil, request.type
+    end
   end
 end })
 """
@@ -219,9 +224,17 @@ class EmbeddedNeovim:
             )
         )
 
-    def asked(self, kind: str = "pending") -> int:
-        """How many suggestions were asked for; or the answers (``complete``), or ``cancel``."""
-        return int(self.lua("return Asked[...] or 0", kind))
+    def asked(self) -> int:
+        """How many suggestions were asked for."""
+        return int(self.lua("return Asked"))
+
+    def waiting(self) -> int:
+        """How many of them were neither answered nor taken back yet."""
+        return int(self.lua("return vim.tbl_count(Open)"))
+
+    def ended(self) -> str:
+        """How the last one did that is not open any more: ``complete`` or ``cancel``."""
+        return str(self.lua("return Ended"))
 
     def state(self) -> str:
         return str(self.lua("return (require('pillion.status').state())"))
