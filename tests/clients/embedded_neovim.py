@@ -19,8 +19,8 @@ BINARY = INSTALL / "bin/nvim"
 PLUGIN = Path(__file__).parents[2] / "editors/nvim"
 REQUEST, RESPONSE = 0, 1
 SECONDS = 60.0
-# The colour that ghost text is told from comments by, and a record of the questions: how many, which
-# are open, how the last one ended. By identity: one that is taken back may be answered all the same.
+# The colour that ghost text is told from comments by, and a record of the questions: how many,
+# which are open, how the last one ended. By identity: one taken back may be answered all the same.
 SETUP = """
 vim.api.nvim_set_hl(0, "PillionGhost", { fg = "#808890", italic = true })
 vim.o.shortmess = vim.o.shortmess .. "I"
