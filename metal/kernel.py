@@ -16,7 +16,7 @@ file here is laid out for that: functions first, then the body behind a line tha
         )
         return y
 
-The compiler is MLX's where there is Metal, and in the tests the emulator's, which has its signature.
+The compiler is MLX's where there is Metal, and in the tests the emulator's: same parameters.
 """
 
 from __future__ import annotations
