@@ -25,18 +25,17 @@ from engine.text.conversation import (
 )
 from engine.text.detokenizer import ByteStreamDetokenizer, WindowDetokenizer
 from engine.text.fill_in_middle import FillInMiddle
+from engine.text.prompt_memory import PromptMemory
 from engine.text.reply_grammar import reply_grammar
 from engine.text.reply_reader import REASONING, Layout, ReplyReader, layout_of
 from engine.text.tool_calls import MISTRAL, MISTRAL_ARGS, MISTRAL_ID, form_of
 from engine.text.vocabulary import END_TOKENS, Vocabulary
 
-# Ends of messages that get a boundary; older ones are in the cache already, or will not be.
-MAX_BOUNDARIES = 32
 SPECIAL_NAMES = ("bos_token", "eos_token", "unk_token", "pad_token", "sep_token", "cls_token")
 
 
 class TextCodec:
-    """Implements `engine.client.Codec`. Thread-safe: it keeps no state between calls.
+    """Implements `engine.client.Codec`. Thread-safe: no result depends on earlier calls.
 
     path: folder with tokenizer.json, tokenizer_config.json and, where there are, config.json,
     generation_config.json and chat_template.jinja. Raises ModelError naming file and key.
@@ -54,6 +53,9 @@ class TextCodec:
             # The tokenizers library raises bare exceptions for files that it does not understand.
             raise ModelError(f"{path / 'tokenizer.json'}: {error}") from error
         self._seals = self.vocabulary.seals
+        self._prompts = PromptMemory(
+            self.vocabulary.encode_sealed, self.vocabulary.control_ids, self._seals.spans
+        )
         self._infill = FillInMiddle(self.vocabulary)
         self._context = ContextLayout(self.vocabulary, fills=bool(self._infill.markers))
         self._templates = {
@@ -206,15 +208,12 @@ class TextCodec:
             turns, sealed = joined, render(joined, True)
         if not reasoning:
             sealed = self._without_open_reasoning(sealed)
-        tokens = self.vocabulary.encode_sealed(sealed)
-        if not tokens:
+        made = self._prompts.take((chosen.source, defined, variables), turns, sealed, render)
+        if not made.tokens:
             raise RequestError("the chat template rendered nothing", field="messages")
-        controls = self.control_ids
-        ends = [index + 1 for index, token in enumerate(tokens) if token in controls]
-        seals = {self._seals.count(shared) for shared in _stable_prefixes(turns, sealed, render)}
         return RenderedPrompt(
-            tokens=tuple(tokens),
-            boundaries=tuple(sorted(ends[count - 1] for count in seals if count)),
+            tokens=tuple(made.tokens),
+            boundaries=tuple(sorted(made.ends[n - 1] for n in {*made.stable.values()} if n)),
             reasoning=self._open_reasoning(sealed),
         )
 
@@ -274,42 +273,6 @@ class TextCodec:
         if tools and "tool_use" in self._templates:
             return self._templates["tool_use"]
         return self._templates.get("default") or next(iter(self._templates.values()))
-
-
-def _stable_prefixes(turns: list[dict[str, Any]], sealed: str, render: Any) -> list[str]:
-    """Starts of `sealed` that a longer conversation with the same first messages shares.
-
-    A template may show a message differently once another follows (it drops old reasoning, it
-    opens a reply), so what the first k messages share is measured against a rendering in which
-    one more follows. Cut at its last seal, such a prefix also has its own token ids: tokenizers
-    split there first.
-    """
-    lead = next((index for index, turn in enumerate(turns) if turn["role"] != "system"), len(turns))
-    prefixes = []
-    for count in {lead, *range(max(lead + 1, len(turns) - MAX_BOUNDARIES + 1), len(turns) + 1)}:
-        last = turns[count - 1]["role"] if count else "system"
-        probe = {"role": "assistant" if last == "user" else "user", "content": "."}
-        shared = [sealed]
-        for part in (turns[:count], [*turns[:count], probe]):
-            # A template may refuse a conversation that ends here; then the other one decides.
-            try:
-                shared.append(render(part, False))
-            except RequestError:
-                continue
-        if len(shared) > 1:
-            prefixes.append(functools.reduce(_common_prefix, shared))
-    return prefixes
-
-
-def _common_prefix(first: str, second: str) -> str:
-    low, high = 0, min(len(first), len(second))
-    while low < high:
-        middle = (low + high + 1) // 2
-        if first[low:middle] == second[low:middle]:
-            low = middle
-        else:
-            high = middle - 1
-    return first[:low]
 
 
 def _tokenizer_source(path: Path) -> str:

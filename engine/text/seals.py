@@ -46,6 +46,6 @@ class Seals:
         """Control tokens that `text` spells plainly."""
         return set(self._spelled.findall(text))
 
-    def count(self, sealed: str) -> int:
-        """How many whole seals `sealed` holds."""
-        return sum(1 for _ in self._sealed.finditer(sealed))
+    def spans(self, sealed: str) -> list[tuple[int, int]]:
+        """Where in `sealed` each whole seal begins and ends."""
+        return [match.span() for match in self._sealed.finditer(sealed)]

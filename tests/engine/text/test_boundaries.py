@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from templates_made import ALTERNATING, REASONING, SMOLLM2
 from tokenizers_made import CodecFactory, sentence_piece
 
-from engine.text.codec import MAX_BOUNDARIES, TextCodec
+from engine.text.codec import TextCodec
+from engine.text.prompt_memory import MAX_BOUNDARIES
 
 TEXT = st.sampled_from(
     ["a", " b\n", "\n", ".", "user\n", "<|im_end|>", "é😀", "x = 1\n\n", "</think>c"]
