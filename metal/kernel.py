@@ -55,26 +55,28 @@ Compiler = Callable[..., Launch]
 
 @dataclass(frozen=True)
 class Kernel:
-    """name: of the function, and of ``metal/<name>.metal`` unless `file` names another.
+    """name: of the function, and of its file ``metal/<name>.metal``.
 
-    inputs, outputs: names of the arrays in the body, in the order of a launch. Inputs are made
-    contiguous by MLX. A launch's `template` pairs are constants (int, bool) or types of the body.
+    functions: name of a kernel whose file's functions this one's body uses too. inputs, outputs:
+    names of the arrays in the body, in the order of a launch. Inputs are made contiguous by MLX. A
+    launch's `template` pairs are constants (int, bool) or types of the body.
     """
 
     name: str
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
-    file: str = ""
+    functions: str = ""
 
     @property
     def header(self) -> str:
         """What stands before the body: functions, includes."""
-        return _parts(self.file or f"{self.name}.metal")[0]
+        files = [self.functions, self.name] if self.functions else [self.name]
+        return "".join(_parts(f"{name}.metal")[0] for name in files)
 
     @property
     def source(self) -> str:
         """The body."""
-        return _parts(self.file or f"{self.name}.metal")[1]
+        return _parts(f"{self.name}.metal")[1]
 
     def compiled(self, compiler: Compiler | None = None) -> Launch:
         """By `compiler`, or by MLX for the GPU here. Made once for each compiler; a launch with new
