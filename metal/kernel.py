@@ -49,7 +49,8 @@ class Launch(Protocol):
         """Run `grid` threads in groups of `threadgroup`; returns one array an output."""
 
 
-# mx.fast.metal_kernel, or what has its parameters: name, input_names, output_names, source, header.
+# mx.fast.metal_kernel, or what has its parameters: name, input_names, output_names, source, header,
+# ensure_row_contiguous.
 Compiler = Callable[..., Launch]
 
 
@@ -58,14 +59,16 @@ class Kernel:
     """name: of the function, and of its file ``metal/<name>.metal``.
 
     functions: name of a kernel whose file's functions this one's body uses too. inputs, outputs:
-    names of the arrays in the body, in the order of a launch. Inputs are made contiguous by MLX. A
-    launch's `template` pairs are constants (int, bool) or types of the body.
+    names of the arrays in the body, in the order of a launch. contiguous: whether MLX makes inputs
+    so first; else the body goes by their strides. A launch's `template` pairs are constants (int,
+    bool) or types of the body.
     """
 
     name: str
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
     functions: str = ""
+    contiguous: bool = True
 
     @property
     def header(self) -> str:
@@ -92,6 +95,7 @@ def _compiled(kernel: Kernel, compiler: Compiler) -> Launch:
         output_names=list(kernel.outputs),
         source=kernel.source,
         header=kernel.header,
+        ensure_row_contiguous=kernel.contiguous,
     )
 
 
