@@ -261,7 +261,7 @@ Recurrence = Callable[[Rows, mx.array], tuple[mx.array, mx.array]]
 def random_rows(
     shape: Shape, dtype: mx.Dtype, rows: int, *, batch: int = 1, seed: int = 0
 ) -> tuple[Rows, mx.array]:
-    """Rows and a state such as a layer has: unit queries and keys, gates and strengths in (0, 1)."""
+    """Rows and a state as a layer has them: unit queries and keys, gates and strengths below 1."""
     keys = mx.random.split(mx.random.key(seed), 6)
     narrow = (batch, rows, shape.key_heads, shape.key_width)
     gates = (batch, rows, shape.value_heads)
