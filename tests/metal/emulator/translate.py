@@ -1,0 +1,61 @@
+"""From the text of a kernel to C++ that the host's compiler takes."""
+
+from __future__ import annotations
+
+import itertools
+import re
+
+COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
+# threadgroup TYPE NAME[DIMENSIONS], NAME...;
+THREADGROUP_VARIABLES = re.compile(
+    r"\bthreadgroup\s+((?:typename\s+)?[\w:]+(?:<[^;{}()]*?>)?)\s+"
+    r"(\w+\s*(?:\[[^;{}]*\])?(?:\s*,\s*\w+\s*(?:\[[^;{}]*\])?)*)\s*;"
+)
+FUNCTION_CONSTANT = re.compile(
+    r"\bconstant\s+(\w+)\s+(\w+)\s*\[\[\s*function_constant\((\d+)\)\s*\]\]\s*;"
+)
+SYSTEM_INCLUDE = re.compile(r"^[ \t]*#[ \t]*include[ \t]*<[^>]*>", re.MULTILINE)
+# What C++ has and Metal has not; the compiler here would let it pass.
+FOREIGN = re.compile(
+    r"\b(new|delete|goto|try|throw|virtual|dynamic_cast|typeid|long\s+long|mutable|thread_local)\b"
+    r"|(\[[&=]\]|\[\])\s*(\(|\{)"
+)
+
+
+def translate(source: str, constants: dict[int, object] | None = None) -> str:
+    """Kernel text with `threadgroup` variables taken from the threadgroup's memory, function
+    constants replaced by their values, and without includes; lines stay where they were."""
+    source = COMMENT.sub(lambda found: "\n" * found[0].count("\n") or " ", source)
+    source = SYSTEM_INCLUDE.sub("", source)
+    numbers = itertools.count()
+    source = THREADGROUP_VARIABLES.sub(lambda found: _from_arena(found, numbers), source)
+    return FUNCTION_CONSTANT.sub(
+        lambda found: f"static constexpr {found[1]} {found[2]} = {_value(constants, found)};",
+        source,
+    )
+
+
+def foreign_words(source: str) -> list[str]:
+    """Uses of C++ that Metal's compiler refuses."""
+    source = COMMENT.sub(" ", source)
+    return [found[0] for found in FOREIGN.finditer(source)]
+
+
+def _from_arena(found: re.Match[str], numbers: itertools.count[int]) -> str:
+    declared = []
+    for declarator in re.split(r",(?![^\[<(]*[\]>)])", found[2]):
+        name, dimensions = re.fullmatch(
+            r"\s*(\w+)\s*((?:\[[^\]]*\]\s*)*)", declarator, re.DOTALL
+        ).groups()
+        number = next(numbers)
+        alias = f"emulated_type_{number}"
+        declared.append(
+            f"using {alias} = {found[1]}{dimensions}; {alias}& {name} = "
+            f'emulator::threadgroup_variable<{alias}, {number}>("{name}");'
+        )
+    return " ".join(declared) + "\n" * found[0].count("\n")
+
+
+def _value(constants: dict[int, object] | None, found: re.Match[str]) -> str:
+    value = (constants or {}).get(int(found[3]), 0)
+    return str(value).lower()
