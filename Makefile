@@ -63,8 +63,8 @@ check-vscode: $(EXTENSION)/node_modules/.package-lock.json ## types, format and 
 test-sanitized: $(INSTALLED_DEV) ## the CPU kernels under the sanitizers, and on Arm in an emulator
 	$(PYTEST) -m slow tests/engine/cpu/test_sanitized.py
 
-test-metal: $(INSTALLED_DEV) ## what is ours on Metal; elsewhere, that its absence is reported
-	$(PYTEST) tests/metal
+test-metal: $(INSTALLED_DEV) ## the Metal kernels, in an emulator that needs clang; figures at the end
+	$(PYTEST) $(PARALLEL) -m "not slow" tests/metal
 
 lint: $(INSTALLED_DEV) ## ruff (format and lint) and mypy
 	$(BIN)/ruff format --check .

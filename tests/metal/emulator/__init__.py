@@ -27,10 +27,10 @@ is called the same way, so a kernel's own Python runs on either::
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from .fault import KernelFault
-from .machine import EmulatedKernel, Machine
+from .machine import Contraction, EmulatedKernel, Machine, Schedule, SumOrder
 from .toolchain import PACKAGES, compiler
 
 __all__ = ["EmulatedKernel", "KernelFault", "Machine", "available", "every_machine", "missing"]
@@ -39,13 +39,14 @@ missing = f"needs clang as Debian has it: apt-get install --no-install-recommend
 
 
 def available() -> bool:
-    """Whether there is a compiler that kernels can be built with; else `missing` says what to do."""
+    """Whether there is a compiler that can build kernels; else `missing` says what to do."""
     return compiler() is not None
 
 
-def every_machine(contractions: tuple[str, ...] = ("off", "on")) -> Iterator[Machine]:
+def every_machine(contractions: Sequence[Contraction] = ("off", "on")) -> Iterator[Machine]:
     """All orders of simd_sum, each under every contraction; schedules take turns."""
-    schedules = itertools.cycle(("forward", "backward", 1, 2, 3))
+    orders: list[SumOrder] = ["ascending", "descending", "sequential"]
+    schedules: Iterator[Schedule] = itertools.cycle(["forward", "backward", 1, 2, 3])
     for contraction in contractions:
-        for order in ("ascending", "descending", "sequential"):
-            yield Machine(sum_order=order, contraction=contraction, schedule=next(schedules))
+        for order in orders:
+            yield Machine(order, contraction, next(schedules))

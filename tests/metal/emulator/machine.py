@@ -17,6 +17,10 @@ from .toolchain import build
 from .translate import foreign_words, translate
 
 Size = tuple[int, int, int]
+SumOrder = Literal["ascending", "descending", "sequential"]
+Contraction = Literal["off", "on", "fast"]
+Schedule = Literal["forward", "backward"] | int
+Sanitizer = Literal["address", "thread", "memory"]
 
 
 @dataclass(frozen=True)
@@ -36,10 +40,10 @@ class Machine:
     check_outputs: whether a floating-point output that shows a value nobody wrote is a fault.
     """
 
-    sum_order: Literal["ascending", "descending", "sequential"] = "ascending"
-    contraction: Literal["off", "on", "fast"] = "on"
-    schedule: Literal["forward", "backward"] | int = "forward"
-    sanitizer: Literal["address", "thread", "memory"] | None = None
+    sum_order: SumOrder = "ascending"
+    contraction: Contraction = "on"
+    schedule: Schedule = "forward"
+    sanitizer: Sanitizer | None = None
     flush_denormals: bool = False
     check_outputs: bool = True
 

@@ -74,7 +74,7 @@ class Signature:
 
     head: str
     template_arguments: str
-    # Input a buffer belongs to, and which property of it: "" its elements, else shape, strides, ndim.
+    # Input that a buffer belongs to, and what of it: "" its elements, else shape, strides or ndim.
     buffers: tuple[tuple[int, str], ...]
     attributes: tuple[str, ...]
 

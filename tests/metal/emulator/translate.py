@@ -44,9 +44,10 @@ def foreign_words(source: str) -> list[str]:
 def _from_arena(found: re.Match[str], numbers: itertools.count[int]) -> str:
     declared = []
     for declarator in re.split(r",(?![^\[<(]*[\]>)])", found[2]):
-        name, dimensions = re.fullmatch(
-            r"\s*(\w+)\s*((?:\[[^\]]*\]\s*)*)", declarator, re.DOTALL
-        ).groups()
+        split = re.fullmatch(r"\s*(\w+)\s*((?:\[[^\]]*\]\s*)*)", declarator, re.DOTALL)
+        if split is None:
+            return found[0]
+        name, dimensions = split.groups()
         number = next(numbers)
         alias = f"emulated_type_{number}"
         declared.append(

@@ -1,0 +1,86 @@
+"""What every test of a Metal kernel records, and the figures that `make test-metal` ends with."""
+
+from __future__ import annotations
+
+import time
+from typing import Any, Protocol
+
+import pytest
+from emulator import available, missing
+
+FIGURES = "metal figures"
+_began = time.monotonic()
+
+
+class RecordClaim(Protocol):
+    """Counts one check of a kernel and fails the test where it does not hold.
+
+    `kernel` is the kernel's name, `claim` what is claimed, in words; `bits` says that the claim is
+    equality to the bit.
+    """
+
+    def __call__(self, kernel: str, claim: str, held: bool, *, bits: bool = False) -> None: ...
+
+
+@pytest.fixture
+def record_claim(request: pytest.FixtureRequest) -> RecordClaim:
+    """Counts checks into the figures at the end of the run."""
+
+    def record(kernel: str, claim: str, held: bool, *, bits: bool = False) -> None:
+        # Travels with the test's report, from another process too.
+        request.node.user_properties.append((FIGURES, ("claim", kernel, bits, bool(held))))
+        assert held, f"{kernel}: {claim}"
+
+    return record
+
+
+class RecordFault(Protocol):
+    """Counts a fault that was seeded into a kernel, and whether it was found."""
+
+    def __call__(self, found: bool) -> None: ...
+
+
+@pytest.fixture
+def record_fault(request: pytest.FixtureRequest) -> RecordFault:
+    """Counts seeded faults into the figures at the end of the run."""
+
+    def record(found: bool) -> None:
+        request.node.user_properties.append((FIGURES, ("fault", "", False, bool(found))))
+
+    return record
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    if item.get_closest_marker("metal") and not available():
+        pytest.skip(missing)
+
+
+def pytest_terminal_summary(terminalreporter: Any) -> None:
+    reports = [
+        report
+        for kind in ("passed", "failed")
+        for report in terminalreporter.stats.get(kind, [])
+        if report.when == "call"
+    ]
+    records = [
+        value for report in reports for key, value in report.user_properties if key == FIGURES
+    ]
+    if not records:
+        if any("emulator" in report.nodeid for report in terminalreporter.stats.get("skipped", [])):
+            terminalreporter.section("tests/metal: NO KERNEL WAS RUN", red=True)
+            terminalreporter.line(missing)
+        return
+    claims = [record for record in records if record[0] == "claim"]
+    faults = [record for record in records if record[0] == "fault"]
+    bits = [held for _, _, bits, held in claims if bits]
+    terminalreporter.section("tests/metal")
+    for name, figure in {
+        "kernels": len({kernel for _, kernel, _, _ in claims}),
+        "checks": len(claims),
+        "failures": sum(not held for _, _, _, held in claims),
+        "bit_equality_claims_held": f"{sum(bits)} of {len(bits)}",
+        "seconds": round(time.monotonic() - _began),
+        "emulator_faults_seeded": len(faults),
+        "emulator_faults_found": sum(found for _, _, _, found in faults),
+    }.items():
+        terminalreporter.line(f"{name}: {figure}")
