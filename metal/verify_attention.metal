@@ -133,7 +133,7 @@ for (int start = begin; start < end && start <= furthest; start += 8) {
 }
 
 for (int r = 0; r < Rows; ++r) {
-  if (last[r] < begin) {
+  if (last[r] < 0) {
     continue;
   }
   const int at = row_at[r] * blocks + block;

@@ -30,12 +30,14 @@ class RecurrentCache(ArraysCache):
     """mlx-lm's cache of one recurrent layer: [0] the convolution window, [1] the state.
 
     recording: whether the next forward has to leave a tape (set by the target).
+    made_of: what the state was made of, for a forward that can start from there.
     """
 
     def __init__(self) -> None:
         super().__init__(size=2)
         self.recording = False
         self.tape: Tape | None = None
+        self.made_of: Any = None
 
     def take_back(self, rows: int, keep: int) -> None:
         """Keep the first `keep` of the last forward's `rows`."""

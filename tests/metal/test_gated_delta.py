@@ -1,0 +1,235 @@
+"""The gated delta rule's kernels: right, exact by row and from the tape, and free of races."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import mlx.core as mx
+import pytest
+from emulator import Machine, every_machine
+
+from engine.targets.recurrent import with_names
+from metal.chip import Chip
+from metal.gated_delta import (
+    Shape,
+    differs,
+    fits,
+    gated_delta,
+    part,
+    random_rows,
+    reference,
+    reference_replay,
+    replay,
+    resume,
+    window,
+)
+
+pytestmark = pytest.mark.metal
+
+ROWS = 5
+# Several value heads a key head; widths of Qwen's layers and others; one and two simdgroups.
+CASES = [
+    (Shape(2, 4, 64, 16), mx.float32),
+    (Shape(1, 3, 128, 8), mx.bfloat16),
+    (Shape(1, 2, 192, 8), mx.float16),
+]
+# Of the largest value, from sums of up to 192 products; and of a value, from its rounding.
+SUMS = 2.0**-20
+HALF_AN_ULP = {mx.float32: 0.0, mx.float16: 2.0**-11, mx.bfloat16: 2.0**-8}
+
+
+def close(got: mx.array, expected: mx.array, rows: int = ROWS) -> bool:
+    """Whether values are as near as `rows` steps of float32 sums and one rounding leave them."""
+    wide, rounding = expected.astype(mx.float32), HALF_AN_ULP[got.dtype]
+    allowed = rows * SUMS * float(mx.abs(wide).max()) + rounding * mx.abs(wide) + 1e-37
+    return bool(mx.all(mx.abs(got.astype(mx.float32) - wide) <= allowed))
+
+
+def same(one: mx.array, other: mx.array) -> bool:
+    return bool(mx.array_equal(one, other))
+
+
+def mlx_lm_kernel(machine: Machine):
+    """mlx-lm's own `gated_delta_kernel`, its kernels built by the emulator."""
+    from mlx_lm.models import gated_delta as theirs
+
+    metal = SimpleNamespace(is_available=lambda: True)
+    mlx = SimpleNamespace(metal=metal, fast=SimpleNamespace(metal_kernel=machine.metal_kernel))
+    names = {
+        "_gated_delta_kernel": with_names(theirs._make_gated_delta_kernel, {"mx": mlx})(),
+        "_gated_delta_kernel_masked": with_names(theirs._make_gated_delta_kernel, {"mx": mlx})(
+            has_mask=True
+        ),
+        "_gated_delta_kernel_packed": with_names(
+            theirs._make_gated_delta_packed_kernel, {"mx": mlx}
+        )(),
+    }
+    run = with_names(theirs._gated_delta_kernel_impl, names)
+    return lambda rows, state, mask=None: run(*rows, state, mask, allow_packed=True)
+
+
+@pytest.mark.parametrize(("shape", "dtype"), CASES)
+def test_the_state_from_the_tape_is_that_of_fewer_rows(shape, dtype, record_claim):
+    rows, state = random_rows(shape, dtype, ROWS)
+    expected = reference(*rows, state)
+    for machine in every_machine(("off", "on", "fast")):
+        compiler = machine.metal_kernel
+        y, after, tape = gated_delta(*rows, state, compiler=compiler)
+        right = (
+            close(y, expected[0])
+            and close(after, expected[1])
+            and close(tape.delta, expected[2].delta)
+        )
+        record_claim("gated_delta", f"reference, {machine}", right)
+        for keep in range(ROWS + 1):
+            got = replay(tape, keep, compiler=compiler)
+            if keep == 0:
+                record_claim("gated_delta_replay", "no row", same(got, state), bits=True)
+                continue
+            few = part(rows, slice(0, keep))
+            some, behind, _ = gated_delta(*few, state, compiler=compiler)
+            record_claim("gated_delta", f"{keep} rows", same(some, y[:, :keep]), bits=True)
+            record_claim(
+                "gated_delta_replay", f"{keep} rows, {machine}", same(got, behind), bits=True
+            )
+    assert close(reference_replay(expected[2], 3), replay(tape, 3, compiler=compiler))
+
+
+@pytest.mark.parametrize(("shape", "dtype"), CASES[:2])
+def test_rows_behind_a_tape_are_those_behind_its_state(shape, dtype, record_claim):
+    rows, state = random_rows(shape, dtype, 2 * ROWS)
+    first, second = part(rows, slice(0, ROWS)), part(rows, slice(ROWS, None))
+    for machine in every_machine():
+        compiler = machine.metal_kernel
+        _, _, tape = gated_delta(*first, state, compiler=compiler)
+        for keep in (0, 2, ROWS):
+            start = replay(tape, keep, compiler=compiler)
+            y, after, _ = gated_delta(*second, start, compiler=compiler)
+            later, behind = resume(tape, keep, *second, compiler=compiler)
+            held = (
+                same(later, y)
+                and same(behind.state, start)
+                and same(replay(behind, ROWS, compiler=compiler), after)
+            )
+            record_claim("gated_delta", f"behind {keep} rows, {machine}", held, bits=True)
+
+
+def test_single_rows_of_mlx_lm_have_the_same_bits(record_claim):
+    """Where products and sums are fused, as Apple's compiler has it, and simd_sum adds neighbours
+    first; at 128, mlx-lm writes its tree out as well. The check at load sees where it is not so."""
+    for width, dtype in ((128, mx.bfloat16), (64, mx.float32)):
+        shape = Shape(1, 2, width, 8)
+        machine = Machine(contraction="on", sum_order="ascending", schedule=4)
+        fault = differs(
+            shape, dtype, mlx_lm_kernel(machine), count=4, compiler=machine.metal_kernel
+        )
+        record_claim("gated_delta", f"mlx-lm at {width}: {fault}", not fault, bits=True)
+    other = Machine(contraction="on", sum_order="descending")
+    compiler = machine.metal_kernel
+    assert "row 1 has other bits" in differs(
+        shape, dtype, mlx_lm_kernel(other), count=4, compiler=compiler
+    )
+
+
+def test_rows_that_are_masked_leave_the_state(record_claim):
+    shape = Shape(1, 2, 32, 8)
+    rows, state = random_rows(shape, mx.float32, 4, batch=2)
+    mask = mx.array([[True, False, True, True], [False, True, True, False]])
+    # A row that is not there may hold anything.
+    for x in rows[:3]:
+        x[0, 1] = mx.nan
+    for machine in (Machine(), Machine(contraction="off", schedule=5)):
+        compiler = machine.metal_kernel
+        y, after, tape = gated_delta(*rows, state, mask, compiler=compiler)
+        for index in range(2):
+            there = [t for t in range(4) if mask[index, t]]
+            few = tuple(x[index : index + 1, there] for x in rows)
+            alone = gated_delta(*few, state[index : index + 1], compiler=compiler)
+            record_claim("gated_delta", "masked", same(y[index, there], alone[0][0]), bits=True)
+            record_claim("gated_delta", "masked", same(after[index], alone[1][0]), bits=True)
+        for keep in range(1, 5):
+            few = part(rows, slice(0, keep))
+            state_then = gated_delta(*few, state, mask[:, :keep], compiler=compiler)[1]
+            got = replay(tape, keep, compiler=compiler)
+            record_claim("gated_delta_replay", "masked", same(got, state_then), bits=True)
+        assert mx.all(y[0, 1] == 0)
+        clean = part(rows, slice(2, 4))
+        expected = reference(*clean, state, mask[:, 2:])
+        got = gated_delta(*clean, state, mask[:, 2:], compiler=compiler)
+        record_claim(
+            "gated_delta",
+            "masked",
+            close(got[0], expected[0]) and close(got[1], expected[1]),
+        )
+        with pytest.raises(ValueError, match="replay it"):
+            resume(tape, 1, *clean, compiler=compiler)
+
+
+@pytest.mark.parametrize("flush", [False, True])
+@pytest.mark.parametrize("size", [1e-42, 1e-30, 1e30], ids=["denormal", "small", "large"])
+def test_extreme_values(flush, size, record_claim):
+    shape = Shape(2, 4, 64, 16)
+    (q, k, v, g, beta), state = random_rows(shape, mx.float32, 3)
+    # Gates that keep everything, and that forget everything.
+    g[:, 1, 0], g[:, 1, 1], g[:, 2, 2], beta[:, 0, 3] = 1, 0, 1e-40, 0
+    rows, state = (q, k, v * size, g, beta), state * size
+    compiler = Machine(flush_denormals=flush).metal_kernel
+    y, after, tape = gated_delta(*rows, state, compiler=compiler)
+    expected = reference(*rows, state)
+    right = close(y, expected[0]) and close(after, expected[1])
+    record_claim("gated_delta", f"values of {size}", right)
+    for keep in (1, 2, 3):
+        few = gated_delta(*part(rows, slice(0, keep)), state, compiler=compiler)[1]
+        got = replay(tape, keep, compiler=compiler)
+        record_claim("gated_delta_replay", f"values of {size}", same(got, few), bits=True)
+
+
+def test_a_bad_row_spoils_only_what_is_behind_it(record_claim):
+    rows, state = random_rows(Shape(2, 4, 64, 16), mx.float32, 4)
+    compiler = Machine().metal_kernel
+    good, _, _ = gated_delta(*rows, state, compiler=compiler)
+    rows[2][0, 2, 1, 3] = mx.inf
+    y, _, tape = gated_delta(*rows, state, compiler=compiler)
+    record_claim("gated_delta", "rows before an infinity", same(y[:, :2], good[:, :2]), bits=True)
+    assert not mx.all(mx.isfinite(y[0, 2, 1]))
+    assert mx.all(mx.isfinite(replay(tape, 2, compiler=compiler)))
+
+
+@pytest.mark.parametrize("sanitizer", ["address", "thread"])
+def test_nothing_is_read_or_written_where_it_should_not_be(sanitizer, record_claim):
+    rows, state = random_rows(Shape(1, 2, 32, 16), mx.float16, 3, batch=2)
+    for schedule in ("backward", 1, 2):
+        compiler = Machine(sanitizer=sanitizer, schedule=schedule).metal_kernel
+        # Any tape will do here; its own kernel is the one that resumes.
+        _, _, before = reference(*rows, state)
+        y, tape = resume(before, 2, *rows, compiler=compiler)
+        after = replay(tape, 3, compiler=compiler)
+        expected = reference(*rows, reference_replay(before, 2))
+        right = close(y, expected[0]) and close(after, expected[1])
+        record_claim("gated_delta", f"{sanitizer}, schedule {schedule}", right)
+
+
+def test_the_convolution_window():
+    conv_input = mx.random.normal((1, 3 + 4, 10)).astype(mx.bfloat16)
+    for keep in range(5):
+        assert same(window(conv_input, 4, keep), conv_input[:, keep : keep + 3])
+
+
+def test_what_there_is_a_kernel_for():
+    chip = Chip(16, "s")
+    qwen = Shape(16, 48, 128, 128)
+    assert str(qwen) == "16 heads of 128, 48 of values of 128"
+    for shape in (qwen, Shape(16, 32, 128, 128), Shape(16, 64, 192, 128), Shape(2, 4, 64, 64)):
+        assert fits(shape, mx.bfloat16, chip)
+    assert not fits(qwen, mx.bfloat16, None)
+    assert not fits(qwen, mx.int8, chip)
+    for shape in (Shape(16, 48, 120, 128), Shape(16, 48, 512, 128), Shape(16, 48, 128, 100)):
+        assert not fits(shape, mx.bfloat16, chip)
+    assert not fits(Shape(16, 40, 128, 128), mx.bfloat16, chip)
+
+
+@pytest.mark.parametrize("keep", [-1, 4])
+def test_rows_that_are_not_there_cannot_be_kept(keep):
+    rows, state = random_rows(Shape(1, 1, 32, 8), mx.float32, 3)
+    with pytest.raises(ValueError, match=f"cannot keep {keep} of 3 rows"):
+        replay(reference(*rows, state)[2], keep)
