@@ -3,23 +3,14 @@
 from __future__ import annotations
 
 import time
-from typing import Any, Protocol
+from typing import Any
 
 import pytest
 from emulator import available, missing
+from recording import RecordClaim, RecordFault
 
 FIGURES = "metal figures"
 _began = time.monotonic()
-
-
-class RecordClaim(Protocol):
-    """Counts one check of a kernel and fails the test where it does not hold.
-
-    `kernel` is the kernel's name, `claim` what is claimed, in words; `bits` says that the claim is
-    equality to the bit.
-    """
-
-    def __call__(self, kernel: str, claim: str, held: bool, *, bits: bool = False) -> None: ...
 
 
 @pytest.fixture
@@ -32,12 +23,6 @@ def record_claim(request: pytest.FixtureRequest) -> RecordClaim:
         assert held, f"{kernel}: {claim}"
 
     return record
-
-
-class RecordFault(Protocol):
-    """Counts a fault that was seeded into a kernel, and whether it was found."""
-
-    def __call__(self, found: bool) -> None: ...
 
 
 @pytest.fixture

@@ -9,8 +9,8 @@ class KernelFault(Exception):
     """A kernel did what it must not.
 
     `kind` is one of: "compile", "dispatch", "divergence", "threadgroup memory", "simdgroup matrix",
-    "poison" (an output holds what nobody wrote), "race", "out of bounds", "undefined behaviour",
-    "uninitialised", "crash".
+    "poison" (an output holds what nobody wrote); and from a sanitizer: "race", "out of bounds",
+    "undefined behaviour", "uninitialised", "input" (an input was written to), "crash".
     """
 
     def __init__(self, kind: str, message: str) -> None:

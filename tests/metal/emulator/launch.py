@@ -105,6 +105,8 @@ def run_program(path: Path, dispatch: Dispatch, buffers: Buffers) -> Counts:
         if buffer.flags.writeable:
             flat = np.frombuffer(content, buffer.dtype, buffer.size, offset)
             buffer[...] = flat.reshape(buffer.shape)
+        elif content[offset : offset + buffer.nbytes] != buffer.tobytes():
+            raise KernelFault("input", "the kernel wrote to one of its inputs")
         offset += buffer.nbytes
     return Counts.from_buffer_copy(content)
 

@@ -60,7 +60,14 @@ class Machine:
     ) -> EmulatedKernel:
         """Takes the place of `mx.fast.metal_kernel`, and so does what it returns."""
         return EmulatedKernel(
-            self, name, tuple(input_names), tuple(output_names), source, header, atomic_outputs
+            self,
+            name,
+            tuple(input_names),
+            tuple(output_names),
+            source,
+            header,
+            ensure_row_contiguous,
+            atomic_outputs,
         )
 
     def run_function(
@@ -138,7 +145,7 @@ class Machine:
 
 @dataclass
 class EmulatedKernel:
-    """What `mx.fast.metal_kernel` returns, run by a `Machine`. Inputs are made row-contiguous."""
+    """What `mx.fast.metal_kernel` returns, run by a `Machine`."""
 
     machine: Machine
     name: str
@@ -146,6 +153,7 @@ class EmulatedKernel:
     output_names: tuple[str, ...]
     source: str
     header: str
+    ensure_row_contiguous: bool
     atomic_outputs: bool
     # Of the last run.
     counts: launch.Counts | None = field(default=None, compare=False)
@@ -169,7 +177,7 @@ class EmulatedKernel:
         unit, passed = self._unit(arrays, output_dtypes, list(template or ()))
         if verbose:
             print(unit)
-        buffers: launch.Buffers = [_property(arrays[index], kind) for index, kind in passed]
+        buffers: launch.Buffers = [self._buffer(arrays[index], kind) for index, kind in passed]
         outputs = [
             empty(tuple(shape), dtype, init_value)
             for shape, dtype in zip(output_shapes, output_dtypes, strict=True)
@@ -179,6 +187,19 @@ class EmulatedKernel:
             self.machine._result(name, output, dtype)
             for name, output, dtype in zip(self.output_names, outputs, output_dtypes, strict=True)
         ]
+
+    def _buffer(self, array: mx.array, kind: str) -> NDArray[np.generic]:
+        """What MLX passes for an input: its elements, or what its shape says."""
+        if kind == "ndim":
+            return np.array([array.ndim], np.int32)
+        if kind == "shape":
+            return np.array(array.shape, np.int32)
+        if self.ensure_row_contiguous:
+            if kind == "":
+                return host(array)
+            return np.array(np.cumprod([1, *array.shape[:0:-1]])[::-1], np.int64)
+        memory, strides = _as_laid_out(array)
+        return memory if kind == "" else np.array(strides, np.int64)
 
     def _unit(
         self, arrays: list[mx.array], output_dtypes: Sequence[mx.Dtype], template: list[Any]
@@ -207,30 +228,33 @@ class EmulatedKernel:
 
 
 def host(array: mx.array) -> NDArray[np.generic]:
-    """The elements of an array as the host has them, read-only; bfloat16 as its bits."""
-    bits = array.view(mx.uint16) if array.dtype == mx.bfloat16 else array
+    """The elements of an array in row-major order, read-only; bfloat16 as its bits."""
     # An array of its own: what MLX shares may lie in the middle of something larger.
-    copied = np.array(bits, order="C")
+    copied = np.array(_view(array), order="C")
     copied.setflags(write=False)
     return copied
+
+
+def _view(array: mx.array) -> NDArray[np.generic]:
+    """The array where MLX has it, with its strides."""
+    bits = array.view(mx.uint16) if array.dtype == mx.bfloat16 else array
+    mx.eval(bits)
+    return np.array(bits, copy=False)
+
+
+def _as_laid_out(array: mx.array) -> tuple[NDArray[np.generic], list[int]]:
+    """The memory between an array's first and last element, and its strides in elements."""
+    view = _view(array)
+    strides = [stride // view.itemsize for stride in view.strides]
+    reach = 1 + sum((size - 1) * stride for size, stride in zip(view.shape, strides, strict=True))
+    memory = np.lib.stride_tricks.as_strided(view, (reach,), (view.itemsize,)).copy()
+    memory.setflags(write=False)
+    return memory, strides
 
 
 def empty(shape: tuple[int, ...], dtype: mx.Dtype, value: float | None) -> NDArray[np.generic]:
     """An output before the kernel ran: bytes of ones, which read as NaN, or `value`."""
     held = host(mx.full(shape, 0 if value is None else value, dtype)).copy()
     if value is None:
-        held.view(np.uint8 if held.ndim else held.dtype)[...] = 0
-        held = np.frombuffer(b"\xff" * held.nbytes, held.dtype).reshape(shape).copy()
+        return np.frombuffer(b"\xff" * held.nbytes, held.dtype).reshape(shape).copy()
     return held
-
-
-def _property(array: mx.array, kind: str) -> NDArray[np.generic]:
-    """A buffer that MLX passes for an input: its elements, or what its shape says."""
-    if kind == "":
-        return host(array)
-    if kind == "ndim":
-        return np.array([array.ndim], np.int32)
-    if kind == "shape":
-        return np.array(array.shape, np.int32)
-    strides = np.cumprod([1, *array.shape[:0:-1]])[::-1]
-    return np.array(strides, np.int64)

@@ -29,14 +29,14 @@ KERNEL_FLAGS = [
     *("-Xclang", "-ffloat16-excess-precision=none", "-Xclang", "-fbfloat16-excess-precision=none"),
     *("-Xclang", "-cl-single-precision-constant"),
     *("-Wno-unknown-attributes", "-Wno-ignored-attributes", "-Wno-unknown-pragmas"),
-    *("-Wno-pass-failed", "-Wno-unused-value"),
+    *("-Wno-pass-failed", "-Wno-unused-value", "-Wno-unused-command-line-argument"),
 ]
 if platform.machine() == "x86_64":
     KERNEL_FLAGS += ["-mavx2", "-mf16c", "-mfma"]
 SANITIZER_FLAGS = {
     "address": [
-        "-fsanitize=address,undefined",
-        "-fno-sanitize-recover=undefined",
+        "-fsanitize=address,undefined,float-cast-overflow",
+        "-fno-sanitize-recover=undefined,float-cast-overflow",
         "-fno-omit-frame-pointer",
     ],
     "thread": ["-fsanitize=thread"],

@@ -130,7 +130,7 @@ MSL_SHUFFLE(simd_shuffle_rotate_down, (lane + delta) & 31)
 MSL_SHUFFLE(simd_shuffle_rotate_up, (lane - delta) & 31)
 MSL_SHUFFLE(quad_shuffle, delta < 4 ? (lane & ~3u) | delta : 99)
 MSL_SHUFFLE(quad_broadcast, delta < 4 ? (lane & ~3u) | delta : 99)
-MSL_SHUFFLE(quad_shuffle_xor, (lane & 3) ^ delta < 4 ? lane ^ delta : 99)
+MSL_SHUFFLE(quad_shuffle_xor, ((lane & 3) ^ delta) < 4 ? lane ^ delta : 99)
 MSL_SHUFFLE(quad_shuffle_down, (lane & 3) + delta < 4 ? lane + delta : 99)
 MSL_SHUFFLE(quad_shuffle_up, (lane & 3) >= delta ? lane - delta : 99)
 #undef MSL_SHUFFLE
