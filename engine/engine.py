@@ -173,8 +173,8 @@ class Engine:
         import mlx.core as mx
         import msgspec
 
-        from engine.cpu.install import install
         from engine.decoding.exactness import measured_chunk, probe
+        from engine.kernels import install
         from engine.loading.load import load
         from engine.loading.measured import measured
         from engine.loading.pairing import Pair, load_pair

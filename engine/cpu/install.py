@@ -70,18 +70,18 @@ def install(model: nn.Module, asked: str) -> str:
         return f"stock MLX: {reason}"
     installed = Installed()
     verdicts: dict[tuple[Any, ...], str] = {}
-    _replace_parts(model, lambda module: _kernel_for(module, installed, verdicts))
+    replace_parts(model, lambda module: _kernel_for(module, installed, verdicts))
     return str(installed)
 
 
-def _replace_parts(module: nn.Module, choose: Callable[[nn.Module], nn.Module]) -> None:
+def replace_parts(module: nn.Module, choose: Callable[[nn.Module], nn.Module]) -> None:
     """Give every module below `module` the one that `choose` says, from the innermost out."""
 
     def chosen(value: Any) -> Any:
         if not isinstance(value, nn.Module):
             return value
         # A recorded layer's own code is run by what records it.
-        _replace_parts(value.layer if isinstance(value, RecordingGatedDelta) else value, choose)
+        replace_parts(value.layer if isinstance(value, RecordingGatedDelta) else value, choose)
         return choose(value)
 
     for name, value in list(module.items()):

@@ -1,0 +1,98 @@
+"""Puts Metal kernels into a loaded model, at the shapes and numbers of rows where they are right,
+exact by row, and worth it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import mlx.nn as nn
+
+from engine.cpu.install import replace_parts
+from engine.errors import RequestError
+from engine.gpu.examine import Trials, examine
+from engine.gpu.modules import RowKernel, kernel_for
+from engine.targets.gated_delta import RecordingGatedDelta
+from metal.chip import Chip
+from metal.kernel import Compiler
+from metal.race import served
+from metal.verify_matmul import Tiling
+
+Verdict = tuple[frozenset[int], Tiling, str]
+
+
+@dataclass
+class Installed:
+    """modules: on a kernel. verdicts: by kind and shape, the numbers of rows a kernel serves, how
+    it is tiled, and what is wrong with it."""
+
+    modules: int = 0
+    verdicts: dict[tuple[Any, ...], Verdict] = field(default_factory=dict)
+
+    def __str__(self) -> str:
+        said = f"Metal kernels in {self.modules} modules"
+        for (kind, shape, dtype), (rows, _, fault) in self.verdicts.items():
+            name = f"{kind.__name__} {shape} {str(dtype).removeprefix('mlx.core.')}"
+            if rows:
+                said += f"; {name}: {_ranges(rows)} rows"
+            elif fault:
+                said += f"; not for {name}: {fault}"
+        return said
+
+
+def install(
+    model: nn.Module,
+    asked: str,
+    *,
+    trials: Trials | None = None,
+    chip: Chip | None = None,
+    compiler: Compiler | None = None,
+) -> str:
+    """Use Metal kernels in `model`; says what is used or why nothing is.
+
+    asked: ``auto`` or ``off``. chip, compiler: this machine's unless given. Takes about a second a
+    shape, most of it Metal compiling. Raises RequestError for a CPU's instruction set.
+    """
+    if asked == "off":
+        return "stock MLX: kernels are turned off"
+    if asked != "auto":
+        raise RequestError(
+            f"kernels: {asked} cannot be used: MLX computes on a GPU here", field="kernels"
+        )
+    installed = Installed()
+    tried, gpu = trials or Trials(), chip or Chip.here()
+
+    def choose(module: nn.Module) -> nn.Module:
+        if isinstance(module, RecordingGatedDelta):
+            return module
+        kernel = kernel_for(module, gpu, compiler)
+        if kernel is None:
+            return module
+        rows = _use(kernel, installed, tried)
+        return kernel if rows else module
+
+    replace_parts(model, choose)
+    if not installed.verdicts:
+        return "stock MLX: no module of this model has a Metal kernel"
+    return str(installed)
+
+
+def _use(kernel: RowKernel, installed: Installed, trials: Trials) -> frozenset[int]:
+    key = kernel.key()
+    if key not in installed.verdicts:
+        findings = examine(kernel, trials)
+        installed.verdicts[key] = (served(findings), kernel.tiling, findings.fault)
+    rows, tiling, _ = installed.verdicts[key]
+    kernel.use(rows, tiling)
+    installed.modules += bool(rows)
+    return rows
+
+
+def _ranges(rows: frozenset[int]) -> str:
+    """1, 2, 3, 6 as ``1-3, 6``."""
+    firsts = [row for row in sorted(rows) if row - 1 not in rows]
+    lasts = [row for row in sorted(rows) if row + 1 not in rows]
+    return ", ".join(
+        str(first) if first == last else f"{first}-{last}"
+        for first, last in zip(firsts, lasts, strict=True)
+    )
