@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 import mlx.core as mx
 import numpy as np
@@ -39,7 +39,8 @@ class CostMeasurement:
     """Measures round by round, so that whoever waits for the engine waits for one round at most.
 
     width: rows of the widest forward. drafter: the target's, which must be tapped for it.
-    context: the model's own, in tokens. clock: seconds.
+    context: the model's own, in tokens. counts: the rows that are timed, from 1 to `width`; all
+    unless given. clock: seconds.
     """
 
     def __init__(
@@ -50,6 +51,7 @@ class CostMeasurement:
         width: int,
         drafter: DFlashModel | None,
         *,
+        counts: Sequence[int] | None = None,
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
         self._target = target
@@ -60,7 +62,7 @@ class CostMeasurement:
         most = context - 4 * (REPEATS + 1) * width - FEWEST_REPEATS * (READ + 1)
         self._contexts = [c for c in CONTEXTS if c <= most] or [max(2, most)]
         drafts = drafter.config.block_size - 1 if drafter is not None else 0
-        self._rows = range(1, width + 1)
+        self._rows = counts or range(1, width + 1)
         self._drafts = range(1, min(drafts, width - 1) + 1)
         self._forward: list[tuple[float, ...]] = []
         self._draft: list[tuple[float, ...]] = []

@@ -11,6 +11,7 @@ from engine.decoding.cost_measure import CostMeasurement
 from engine.decoding.costs import Costs
 from engine.decoding.surplus import SurplusController
 from engine.drafters.dflash import DFlashModel
+from engine.gpu.cost_grid import rows_worth_timing
 from engine.loading.surplus_file import SurplusFile
 from engine.messages import ModelInfo
 from engine.targets.target import Target
@@ -47,8 +48,10 @@ def measured(
     """width: most rows of a forward, at least 2. name: the drafter's. confirms: whether a kept
     curve still holds."""
 
+    counts = rows_worth_timing(target.model, width)
+
     def measurement() -> CostMeasurement:
-        return CostMeasurement(target, info.vocab_size, info.context, width, drafter)
+        return CostMeasurement(target, info.vocab_size, info.context, width, drafter, counts=counts)
 
     file = SurplusFile(info, name)
     known = file.read()
