@@ -39,6 +39,8 @@ class TapeKernels:
 
     def cover(self, arguments: tuple[Any, ...], options: Mapping[str, Any]) -> bool:
         """Whether they compute what a layer asks of `gated_delta_update`."""
+        if len(arguments) < 8:
+            return False
         q, k, v, a, _, _, _, state, *mask = arguments
         return (
             not any(m is not None for m in mask)

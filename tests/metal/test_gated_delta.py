@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
-
 import mlx.core as mx
 import pytest
 from emulator import Machine, every_machine
+from stock_gated_delta import stock_kernel
 
-from engine.targets.recurrent import with_names
 from metal.chip import Chip
 from metal.gated_delta import (
     Shape,
@@ -47,25 +45,6 @@ def close(got: mx.array, expected: mx.array, rows: int = ROWS) -> bool:
 
 def same(one: mx.array, other: mx.array) -> bool:
     return bool(mx.array_equal(one, other))
-
-
-def mlx_lm_kernel(machine: Machine):
-    """mlx-lm's own `gated_delta_kernel`, its kernels built by the emulator."""
-    from mlx_lm.models import gated_delta as theirs
-
-    metal = SimpleNamespace(is_available=lambda: True)
-    mlx = SimpleNamespace(metal=metal, fast=SimpleNamespace(metal_kernel=machine.metal_kernel))
-    names = {
-        "_gated_delta_kernel": with_names(theirs._make_gated_delta_kernel, {"mx": mlx})(),
-        "_gated_delta_kernel_masked": with_names(theirs._make_gated_delta_kernel, {"mx": mlx})(
-            has_mask=True
-        ),
-        "_gated_delta_kernel_packed": with_names(
-            theirs._make_gated_delta_packed_kernel, {"mx": mlx}
-        )(),
-    }
-    run = with_names(theirs._gated_delta_kernel_impl, names)
-    return lambda rows, state, mask=None: run(*rows, state, mask, allow_packed=True)
 
 
 @pytest.mark.parametrize(("shape", "dtype"), CASES)
@@ -120,14 +99,12 @@ def test_single_rows_of_mlx_lm_have_the_same_bits(record_claim):
     for width, dtype in ((128, mx.bfloat16), (64, mx.float32)):
         shape = Shape(1, 2, width, 8)
         machine = Machine(contraction="on", sum_order="ascending", schedule=4)
-        fault = differs(
-            shape, dtype, mlx_lm_kernel(machine), count=4, compiler=machine.metal_kernel
-        )
+        fault = differs(shape, dtype, stock_kernel(machine), count=4, compiler=machine.metal_kernel)
         record_claim("gated_delta", f"mlx-lm at {width}: {fault}", not fault, bits=True)
     other = Machine(contraction="on", sum_order="descending")
     compiler = machine.metal_kernel
     assert "row 1 has other bits" in differs(
-        shape, dtype, mlx_lm_kernel(other), count=4, compiler=compiler
+        shape, dtype, stock_kernel(other), count=4, compiler=compiler
     )
 
 

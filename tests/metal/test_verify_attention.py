@@ -1,0 +1,161 @@
+"""The verify forward's attention: right, exact by row whatever is beside it, and free of races."""
+
+from __future__ import annotations
+
+import mlx.core as mx
+import pytest
+from emulator import Machine, every_machine
+
+from metal.chip import Chip
+from metal.verify_attention import BLOCK, Shape, differs, fits, reference, verify_attention
+
+pytestmark = pytest.mark.metal
+
+# Widths from the least to the most, groups up to 16; rows in ones, twos and fours.
+CASES = [
+    (Shape(2, 2, 64), mx.float32, 3, 21),
+    (Shape(6, 1, 256), mx.bfloat16, 5, 19),
+    (Shape(16, 1, 128), mx.float16, 2, 40),
+]
+# Of the largest value: sums of a few hundred products, exponentials; and a value's rounding.
+SUMS = 2.0**-18
+HALF_AN_ULP = {mx.float32: 0.0, mx.float16: 2.0**-11, mx.bfloat16: 2.0**-8}
+
+
+def made(
+    shape: Shape, dtype: mx.Dtype, rows: int, keys: int, batch: int = 1
+) -> tuple[mx.array, mx.array, mx.array]:
+    random = mx.random.split(mx.random.key(keys), 3)
+    narrow = (batch, shape.key_heads, keys, shape.width)
+    q = mx.random.normal((batch, shape.heads, rows, shape.width), key=random[0])
+    k, v = (mx.random.normal(narrow, key=key) for key in random[1:])
+    return q.astype(dtype), k.astype(dtype), v.astype(dtype)
+
+
+def attend(machine: Machine, q: mx.array, k: mx.array, v: mx.array) -> mx.array:
+    return verify_attention(q, k, v, q.shape[3] ** -0.5, compiler=machine.metal_kernel)
+
+
+def close(got: mx.array, q: mx.array, k: mx.array, v: mx.array) -> bool:
+    wide = (x.astype(mx.float32) for x in (q, k, v))
+    expected = reference(*wide, q.shape[3] ** -0.5)
+    allowed = SUMS * float(mx.abs(expected).max()) + HALF_AN_ULP[got.dtype] * mx.abs(expected)
+    return bool(mx.all(mx.abs(got.astype(mx.float32) - expected) <= allowed + 1e-37))
+
+
+def alone(machine: Machine, row: int, q: mx.array, k: mx.array, v: mx.array) -> mx.array:
+    """A row as decoding computes it: by itself, before the keys behind it are there."""
+    seen = k.shape[2] - q.shape[2] + row + 1
+    return attend(machine, q[:, :, row : row + 1], k[:, :, :seen], v[:, :, :seen])
+
+
+@pytest.mark.parametrize(("shape", "dtype", "rows", "keys"), CASES)
+def test_a_row_has_the_same_bits_alone_and_among_others(shape, dtype, rows, keys, record_claim):
+    q, k, v = made(shape, dtype, rows, keys)
+    for machine in every_machine(("off", "on", "fast")):
+        got = attend(machine, q, k, v)
+        record_claim("verify_attention", f"reference, {machine}", close(got, q, k, v))
+        for row in range(rows):
+            held = bool(mx.array_equal(alone(machine, row, q, k, v)[:, :, 0], got[:, :, row]))
+            record_claim("verify_attention", f"row {row}, {machine}", held, bits=True)
+
+
+def test_every_number_of_rows(record_claim):
+    shape = Shape(4, 2, 64)
+    fault = differs(shape, mx.float32, keys=40, compiler=Machine(schedule=6).metal_kernel)
+    record_claim("verify_attention", f"1 to 16 rows: {fault}", not fault, bits=True)
+
+
+def test_rows_on_both_sides_of_the_end_of_a_block(record_claim):
+    """The first rows see one block, the others two; and the third begins behind the last."""
+    shape = Shape(2, 1, 64)
+    for keys in (BLOCK + 2, 2 * BLOCK, 2 * BLOCK + 1):
+        q, k, v = made(shape, mx.float32, 4, keys)
+        machine = Machine(schedule=keys)
+        got = attend(machine, q, k, v)
+        record_claim("verify_attention_blocks", f"{keys} keys", close(got, q, k, v))
+        for row in range(4):
+            held = bool(mx.array_equal(alone(machine, row, q, k, v)[:, :, 0], got[:, :, row]))
+            record_claim("verify_attention_blocks", f"{keys} keys, row {row}", held, bits=True)
+
+
+def test_sequences_side_by_side(record_claim):
+    q, k, v = made(Shape(4, 2, 64), mx.float32, 2, 18, batch=2)
+    got = attend(Machine(), q, k, v)
+    record_claim("verify_attention", "two sequences", close(got, q, k, v))
+    for index in range(2):
+        one = slice(index, index + 1)
+        held = bool(mx.array_equal(attend(Machine(), q[one], k[one], v[one]), got[one]))
+        record_claim("verify_attention", f"sequence {index}", held, bits=True)
+
+
+def test_keys_and_values_are_slices_of_a_cache(record_claim):
+    """MLX hands the whole buffer over, with its strides; the emulator only ever contiguous ones."""
+    keys, capacity = 21, 32
+    q, k, v = made(Shape(4, 2, 64), mx.float32, 3, capacity)
+    k[:, :, keys:], v[:, :, keys:] = mx.nan, mx.nan
+    few = k[:, :, :keys], v[:, :, :keys]
+
+    def compiler(source, input_names, **described):
+        for name in "kv":
+            source = source.replace(f"{name}_shape[2]", str(keys))
+        kernel = Machine().metal_kernel(source=source, input_names=input_names, **described)
+
+        def launch(inputs, **launched):
+            whole = (inputs[0], k, v, inputs[3]) if "k" in input_names else inputs
+            return kernel(inputs=whole, **launched)
+
+        return launch
+
+    got = verify_attention(q, *few, 0.125, compiler=compiler)
+    record_claim("verify_attention", "slices of a cache", close(got, q, *few))
+
+
+@pytest.mark.parametrize("flush", [False, True])
+def test_extreme_values(flush, record_claim):
+    q, k, v = made(Shape(4, 2, 64), mx.float32, 3, 21)
+    machine = Machine(flush_denormals=flush)
+    for name, (x, y, z) in {
+        "denormal values": (q, k, v * 1e-42),
+        "denormal queries": (q * 1e-42, k, v),
+        "large values": (q, k, v * 1e37),
+        "one key takes all": (q * 1e4, k * 1e4, v),
+        "no key stands out": (q * 0, k, v),
+    }.items():
+        record_claim("verify_attention", name, close(attend(machine, x, y, z), x, y, z))
+
+
+def test_what_is_behind_a_row_cannot_spoil_it(record_claim):
+    q, k, v = made(Shape(4, 2, 64), mx.float32, 4, 21)
+    good = attend(Machine(), q, k, v)
+    k[:, :, -2:], v[:, :, -2:] = mx.nan, mx.inf
+    got = attend(Machine(), q, k, v)
+    held = bool(mx.array_equal(got[:, :, :2], good[:, :, :2]))
+    record_claim("verify_attention", "rows before a bad key", held, bits=True)
+    assert not mx.any(mx.isfinite(got[:, :, 2:]))
+
+
+@pytest.mark.parametrize("sanitizer", ["address", "thread"])
+def test_nothing_is_read_or_written_where_it_should_not_be(sanitizer, record_claim):
+    q, k, v = made(Shape(6, 2, 64), mx.float32, 3, 13)
+    for schedule in ("backward", 1, 2):
+        got = attend(Machine(sanitizer=sanitizer, schedule=schedule), q, k, v)
+        record_claim("verify_attention", f"{sanitizer}, {schedule}", close(got, q, k, v))
+
+
+def test_what_there_is_a_kernel_for():
+    chip = Chip(17, "s")
+    qwen = Shape(24, 4, 256)
+    assert str(qwen) == "24 heads of 256, 4 of keys"
+    assert fits(qwen, mx.bfloat16, chip)
+    assert fits(Shape(32, 2, 64), mx.float16, chip)
+    assert not fits(qwen, mx.bfloat16, None)
+    assert not fits(qwen, mx.int8, chip)
+    for shape in (Shape(24, 5, 128), Shape(34, 2, 128), Shape(8, 8, 80), Shape(8, 8, 512)):
+        assert not fits(shape, mx.bfloat16, chip)
+
+
+@pytest.mark.parametrize(("rows", "keys"), [(17, 40), (3, 2)])
+def test_too_many_rows_are_refused(rows, keys):
+    with pytest.raises(ValueError, match=f"{rows} rows of {keys} positions"):
+        attend(Machine(), *made(Shape(2, 2, 64), mx.float32, rows, keys))
