@@ -79,7 +79,7 @@ class Machine:
         attributes: Sequence[str],
         threadgroups: Size,
         threadgroup: Size,
-        constants: dict[int, object] | None = None,
+        constants: Mapping[int, bool | int] | None = None,
     ) -> list[mx.array]:
         """Runs a whole [[kernel]] function, such as one of MLX's headers.
 
@@ -96,7 +96,7 @@ class Machine:
                 value = next(given)
                 buffers.append(host(value if isinstance(value, mx.array) else mx.array(value)))
         unit = (
-            f'#include "msl.h"\n{translate(source, constants)}\n'
+            f'#include "msl.h"\n{translate(source, frozenset((constants or {}).items()))}\n'
             f"{entry(function, len(buffers), attributes)}"
         )
         grid = (

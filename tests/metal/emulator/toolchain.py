@@ -24,6 +24,7 @@ KERNEL_FLAGS = [
     "-g1",
     "-fPIC",
     "-fno-strict-aliasing",
+    "-ferror-limit=5",
     "--rtlib=compiler-rt",
     # Arithmetic in half and bfloat is rounded after every operation, as on the GPU.
     *("-Xclang", "-ffloat16-excess-precision=none", "-Xclang", "-fbfloat16-excess-precision=none"),
@@ -66,6 +67,7 @@ def _works(path: str) -> bool:
         return subprocess.run(command, check=False, capture_output=True).returncode == 0
 
 
+@functools.cache
 def build(unit: str, *, contraction: str, sanitizer: str | None) -> Path:
     """A translation unit as a shared library, or under a sanitizer as a program.
 

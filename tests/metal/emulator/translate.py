@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import re
 
@@ -14,6 +15,7 @@ THREADGROUP_VARIABLES = re.compile(
 FUNCTION_CONSTANT = re.compile(
     r"\bconstant\s+(\w+)\s+(\w+)\s*\[\[\s*function_constant\((\d+)\)\s*\]\]\s*;"
 )
+THREADGROUP_ARGUMENT = re.compile(r"\[\[\s*threadgroup\(\d+\)\s*\]\]")
 SYSTEM_INCLUDE = re.compile(r"^[ \t]*#[ \t]*include[ \t]*<[^>]*>", re.MULTILINE)
 # What C++ has and Metal has not; the compiler here would let it pass.
 FOREIGN = re.compile(
@@ -22,11 +24,12 @@ FOREIGN = re.compile(
 )
 
 
-def translate(source: str, constants: dict[int, object] | None = None) -> str:
+@functools.cache
+def translate(source: str, constants: frozenset[tuple[int, bool | int]] = frozenset()) -> str:
     """Kernel text with `threadgroup` variables taken from the threadgroup's memory, function
-    constants replaced by their values, and without includes; lines stay where they were."""
+    constants replaced by their values, or 0, and without includes; lines stay where they were."""
     source = COMMENT.sub(lambda found: "\n" * found[0].count("\n") or " ", source)
-    source = SYSTEM_INCLUDE.sub("", source)
+    source = THREADGROUP_ARGUMENT.sub("", SYSTEM_INCLUDE.sub("", source))
     numbers = itertools.count()
     source = THREADGROUP_VARIABLES.sub(lambda found: _from_arena(found, numbers), source)
     return FUNCTION_CONSTANT.sub(
@@ -35,6 +38,7 @@ def translate(source: str, constants: dict[int, object] | None = None) -> str:
     )
 
 
+@functools.cache
 def foreign_words(source: str) -> list[str]:
     """Uses of C++ that Metal's compiler refuses."""
     source = COMMENT.sub(" ", source)
@@ -55,8 +59,3 @@ def _from_arena(found: re.Match[str], numbers: itertools.count[int]) -> str:
             f'emulator::threadgroup_variable<{alias}, {number}>("{name}");'
         )
     return " ".join(declared) + "\n" * found[0].count("\n")
-
-
-def _value(constants: dict[int, object] | None, found: re.Match[str]) -> str:
-    value = (constants or {}).get(int(found[3]), 0)
-    return str(value).lower()

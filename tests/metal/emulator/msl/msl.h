@@ -6,7 +6,6 @@
 #include <stdint.h>
 
 #include <atomic>
-#include <cmath>
 #include <limits>
 #include <type_traits>
 
