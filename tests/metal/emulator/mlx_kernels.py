@@ -38,7 +38,7 @@ WIDE_VECTORS = 5
 
 @functools.cache
 def headers(*names: str) -> str:
-    """The text of header files below mlx/backend/metal/kernels, with what they include, once each."""
+    """The text of headers in mlx/backend/metal/kernels, with what they include, once each."""
     seen = {f"{FOLDER}/{name}" for name in REPLACED}
 
     def included(path: str) -> str:
@@ -102,7 +102,7 @@ def quantized_matmul(
         attributes.insert(1, "thread_index_in_threadgroup")
     # Shapes and strides are read only for batches of matrices.
     shapes, strides = mx.zeros((1,), mx.int32), mx.zeros((1,), mx.int64)
-    unused = [0, shapes, strides, 0, shapes, strides, strides, strides]
+    unused: list[mx.array | int] = [0, shapes, strides, 0, shapes, strides, strides, strides]
     (result,) = machine.run_function(
         headers("utils.h", "steel/gemm/gemm.h", "quantized_utils.h", "quantized.h"),
         function,

@@ -33,7 +33,9 @@ def translate(source: str, constants: frozenset[tuple[int, bool | int]] = frozen
     numbers = itertools.count()
     source = THREADGROUP_VARIABLES.sub(lambda found: _from_arena(found, numbers), source)
     return FUNCTION_CONSTANT.sub(
-        lambda found: f"static constexpr {found[1]} {found[2]} = {_value(constants, found)};",
+        lambda found: (
+            f"static constexpr {found[1]} {found[2]} = {int(dict(constants).get(int(found[3]), 0))};"
+        ),
         source,
     )
 
