@@ -55,7 +55,7 @@ def scripted() -> Iterator[ScriptedDaemon]:
 @pytest.fixture(scope="module")
 def slow_daemon() -> Iterator[ScriptedDaemon]:
     """One that takes its time, so that there is something to cancel."""
-    yield from _scripted(0.05)
+    yield from _scripted(0.2)
 
 
 @pytest.fixture

@@ -162,12 +162,12 @@ class EmbeddedNeovim:
             cwd=folder,
         )
         threading.Thread(target=self._read, daemon=True).start()
-        self.call(
-            "nvim_ui_attach",
-            columns,
-            rows,
-            {"rgb": True, "ext_linegrid": True, "ext_hlstate": True},
-        )
+        look = {"rgb": True, "ext_linegrid": True, "ext_hlstate": True}
+        try:
+            self.call("nvim_ui_attach", columns, rows, look)
+        except BaseException:
+            self._end()
+            raise
 
     def call(self, method: str, *arguments: Any) -> Any:
         """Raises NeovimError."""
@@ -282,13 +282,16 @@ class EmbeddedNeovim:
         if not self._ended:
             self.keys("<C-\\><C-n><Cmd>qall!<CR>")
         try:
-            assert self._process.wait(30) == 0
+            assert self._process.wait(SECONDS) == 0
         finally:
-            self._process.kill()
-            self._process.wait()
-            for pipe in filter(None, (self._process.stdin, self._process.stdout)):
-                with contextlib.suppress(OSError):
-                    pipe.close()
+            self._end()
+
+    def _end(self) -> None:
+        self._process.kill()
+        self._process.wait()
+        for pipe in filter(None, (self._process.stdin, self._process.stdout)):
+            with contextlib.suppress(OSError):
+                pipe.close()
 
     def _read(self) -> None:
         assert self._process.stdout is not None

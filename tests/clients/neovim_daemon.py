@@ -78,7 +78,7 @@ class ScriptedDaemon:
         """It ends cleanly, whatever its clients did."""
         self.process.send_signal(signal.SIGTERM)
         try:
-            assert self.process.wait(30) == 0
+            assert self.process.wait(60) == 0
         finally:
             self.kill()
             shutil.rmtree(self._home, ignore_errors=True)

@@ -71,7 +71,7 @@ def edited(asked: str) -> str:
     words = re.search(r"`(\w+)` [a-z ]*`(\w+)`", asked)
     if words is not None:
         code = re.sub(rf"\b{words[1]}\b", words[2], code)
-    preamble = "Let me think. " * 1000 if "slowly" in asked else ""
+    preamble = "Let me think. " * 3000 if "slowly" in asked else ""
     return f"{preamble}\n{fence}{language}\n{code}\n{fence}\n"
 
 

@@ -55,7 +55,7 @@ def daemon() -> Iterator[dict[str, Any]]:
         yield listening
         # Whatever the clients did, the daemon is still one that ends cleanly.
         process.terminate()
-        assert process.wait(30) == 0
+        assert process.wait(60) == 0
     finally:
         process.kill()
         process.wait()
@@ -158,10 +158,20 @@ class Neovim:
         with contextlib.suppress(subprocess.CalledProcessError):  # gone before it could answer
             self.keys("<Esc>:qall!<CR>")
         try:
-            assert self._process.wait(30) == 0
+            assert self._process.wait(60) == 0
         finally:
             self._process.kill()
             self._process.wait()
+
+    def shown_at(self, column: int) -> tuple[int, int, str]:
+        """The one suggestion, once it stands at a byte column and nothing is asked any more."""
+
+        def settled() -> list[tuple[int, int, str]]:
+            ghosts = self.ghosts() if not self.pending() else []
+            return ghosts if [ghost[1] for ghost in ghosts] == [column] else []
+
+        ghost: tuple[int, int, str] = until(settled)[0]
+        return ghost
 
 
 def below(line: Any) -> str:
@@ -183,9 +193,7 @@ def test_neovim_is_the_version_the_session_is_written_for() -> None:
 def test_typing_shows_ghost_text_and_tab_accepts_it(daemon: dict[str, Any], neovim: Neovim) -> None:
     typed = "        self.it"
     neovim.type(typed)
-    until(neovim.ghosts)
-    until(lambda: not neovim.pending())
-    ((row, column, ghost),) = neovim.ghosts()
+    row, column, ghost = neovim.shown_at(len(typed))
     # The same completion, asked for by a script that counts in UTF-16.
     script = call(daemon, "pillion/complete", prefix=SOURCE + typed, suffix="\n", path="stack.py")
     assert (row, column, ghost) == (6, len(typed), script["text"])
@@ -200,10 +208,7 @@ def test_a_character_of_four_bytes_left_of_the_cursor(neovim: Neovim) -> None:
     assert neovim.lua("CLIENT().offset_encoding") == "utf-8"
     typed = "        é = '😀'; self.it"
     neovim.type(typed)
-    until(neovim.ghosts)
-    until(lambda: not neovim.pending())
-    ((row, column, _),) = neovim.ghosts()
-    assert (row, column) == (6, len(typed.encode()))
+    assert neovim.shown_at(len(typed.encode()))[0] == 6
 
 
 def test_fast_typing_leaves_one_suggestion_and_an_idle_engine(
@@ -285,9 +290,7 @@ def test_three_clients_at_once(daemon: dict[str, Any], neovim: Neovim) -> None:
         chat = threads.submit(sdk_session, daemon["url"])
         script = threads.submit(lambda: asyncio.run(raw_session(daemon["socket"])))
         neovim.type("        self.it")
-        until(neovim.ghosts)
-        until(lambda: not neovim.pending())
-        ((_, _, ghost),) = neovim.ghosts()
+        ghost = neovim.shown_at(len("        self.it"))[2]
         assert script.result(120)
         assert chat.result(120)
     # Alone, each gets what it got in company.

@@ -32,9 +32,8 @@ def test_tabs_are_as_wide_as_in_the_buffer(scripted: ScriptedDaemon, neovim: Sta
     editor.command("setlocal tabstop=4 noexpandtab noautoindent indentexpr=")
     editor.keys("ggo")
     editor.type("\tif")
-    editor.wait(lambda: editor.ghost().count("\n") == 2)
-    text = [row.rstrip() for row in editor.screen.text()]
-    assert text[1:4] == ["    if x {", "        return  1", "    }"]
+    shown = ["    if x {", "        return  1", "    }"]
+    editor.wait(lambda: [row.rstrip() for row in editor.screen.text()[1:4]] == shown)
     editor.keys("<Tab>")
     editor.wait(lambda: editor.lines()[1:4] == ["\tif x {", "\t\treturn\t1", "\t}"])
 
@@ -51,7 +50,7 @@ def test_emoji_left_of_the_cursor_and_crlf_line_ends(
     editor.wait_ghost("ems.append(item)")
     editor.keys("<Tab><CR>")
     editor.type("for it")
-    editor.wait(lambda: editor.ghost().count("\n") == 2)
+    editor.wait_ghost("em in items:\nself.push(item)\nself.count += 1")
     editor.keys("<Tab>")
     editor.wait(lambda: len(editor.lines()) == 6)
     editor.keys("<Esc>:write<CR>")
@@ -94,8 +93,9 @@ def test_a_buffer_that_is_not_to_be_edited_is_left_alone(
     if setting != "nomodifiable":
         editor.keys("Go")
         editor.type("self.it")
-        assert editor.mode() == "i"
-    assert (editor.asked(), editor.ghost()) == (asked, "")
+        editor.wait(lambda: editor.mode() == "i")
+    editor.wait_ghost("")
+    assert editor.asked() == asked
     why = editor.lua("return select(2, require('pillion').attach(vim.api.nvim_get_current_buf()))")
     assert why
 
@@ -106,7 +106,7 @@ def test_a_buffer_without_a_file_is_left_alone(scripted: ScriptedDaemon, neovim:
     editor.keys("i")
     editor.type("        self.it")
     assert not editor.connected()
-    assert editor.ghost() == ""
+    editor.wait_ghost("")
 
 
 def test_twenty_thousand_lines(scripted: ScriptedDaemon, neovim: Start) -> None:

@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -84,7 +85,7 @@ def server(workspace: Path) -> Iterator[Server]:
         # Whatever the windows did, the daemon is still one that ends cleanly.
         assert daemon.poll() is None
         daemon.terminate()
-        assert daemon.wait(30) == 0
+        assert daemon.wait(60) == 0
     finally:
         code_server.close()
         daemon.kill()
@@ -121,12 +122,7 @@ def test_a_suggestion_is_taken_by_word_by_line_and_whole(window: Window, workspa
     window.open("accept.py")
     window.key("Control+End")
     window.type("\n\ndef mean(values):\n")
-    until(window.ghost)
-    assert window.ghost().splitlines() == [
-        "total = sum(values)",
-        "    count = len(values)",
-        "    return total / count",
-    ]
+    window.wait_ghost("total = sum(values)\n    count = len(values)\n    return total / count")
     window.key("Control+ArrowRight")
     until(lambda: window.ghost().startswith(" = sum(values)"))
     window.key("Shift+Tab")
@@ -135,12 +131,12 @@ def test_a_suggestion_is_taken_by_word_by_line_and_whole(window: Window, workspa
     window.key("Tab")
     until(lambda: window.ghost().startswith("count = len(values)"))
     window.key("Tab")
-    until(lambda: not window.ghost())
+    window.wait_ghost("")
     taken = (
         "\n\ndef mean(values):\n    total = sum(values)\n    count = len(values)\n"
         "    return total / count"
     )
-    assert window.saved(workspace / "accept.py").decode() == CODE + taken
+    window.wait_saved(workspace / "accept.py", CODE + taken)
 
 
 def test_the_next_alternative_is_another_suggestion(window: Window) -> None:
@@ -148,26 +144,26 @@ def test_the_next_alternative_is_another_suggestion(window: Window) -> None:
     window.goto(2, 5)
     window.key("Shift+End")
     window.type("first = ")
-    until(lambda: window.ghost() == "values[0]")
+    window.wait_ghost("values[0]")
     window.key("Alt+]")
-    until(lambda: window.ghost() == "min(values)")
+    window.wait_ghost("min(values)")
     window.key("Alt+]")
-    until(lambda: window.ghost() == "max(values)")
+    window.wait_ghost("max(values)")
     window.key("Alt+[")
-    until(lambda: window.ghost() == "min(values)")
+    window.wait_ghost("min(values)")
     window.key("Escape")
-    until(lambda: not window.ghost())
+    window.wait_ghost("")
 
 
 def test_emoji_and_crlf_stay_as_they_are(window: Window, workspace: Path) -> None:
     window.open("crlf.py")
     window.goto(3, 5)
     window.type("😀 = é; name = ")
-    until(lambda: window.ghost() == "'😀é' + title")
+    window.wait_ghost("'😀é' + title")
     window.key("Tab")
-    until(lambda: not window.ghost())
+    window.wait_ghost("")
     expected = "# 😀é\r\ndef greet(title):\r\n    😀 = é; name = '😀é' + title\r\n"
-    assert window.saved(workspace / "crlf.py").decode() == expected
+    window.wait_saved(workspace / "crlf.py", expected)
 
 
 def test_a_suggestion_is_indented_once_on_a_line_that_is_indented(
@@ -177,11 +173,11 @@ def test_a_suggestion_is_indented_once_on_a_line_that_is_indented(
     window.key("Control+End")
     window.type("\n\nclass Mean:\n")
     window.type("def mean(values):\n")
-    until(window.ghost)
+    until(lambda: window.ghost().startswith("total = sum(values)"))
     window.key("Tab")
-    until(lambda: not window.ghost())
-    text = window.saved(workspace / "indented.py").decode()
-    assert "\n    def mean(values):\n        total = sum(values)\n        count" in text
+    window.wait_ghost("")
+    taken = "\n    def mean(values):\n        total = sum(values)\n        count"
+    until(lambda: taken in window.saved(workspace / "indented.py").decode())
 
 
 def test_a_bracket_that_the_editor_closed_is_not_closed_again(
@@ -190,11 +186,10 @@ def test_a_bracket_that_the_editor_closed_is_not_closed_again(
     window.open("brackets.py")
     window.key("Control+End")
     window.type("\nprint(first = ")
-    until(window.ghost)
+    window.wait_ghost("values[0]")
     window.key("Tab")
-    until(lambda: not window.ghost())
-    text = window.saved(workspace / "brackets.py").decode()
-    assert text == CODE + "\nprint(first = values[0])"
+    window.wait_ghost("")
+    window.wait_saved(workspace / "brackets.py", CODE + "\nprint(first = values[0])")
 
 
 def test_a_late_answer_is_not_shown_where_the_cursor_was(window: Window) -> None:
@@ -213,13 +208,17 @@ def test_below_the_list_of_completions_only_what_extends_the_chosen_one(window: 
     window.goto(2, 5)
     window.key("Shift+End")
     window.type("first = ")
-    until(lambda: window.ghost() == "values[0]")
+    window.wait_ghost("values[0]")
     window.key("Control+Space")
     listed = window.page.locator(".suggest-widget.visible .monaco-list-row.focused")
     listed.wait_for()
-    for _ in range(3):
+
+    def extends_the_chosen_one() -> bool:
         chosen = str(listed.get_attribute("aria-label")).split(",")[0]
-        until(lambda chosen=chosen: not window.ghost() or window.ghost().startswith(chosen))
+        return not window.ghost() or window.ghost().startswith(chosen)
+
+    for _ in range(3):
+        until(extends_the_chosen_one)
         window.key("ArrowDown")
     window.key("Escape")
     listed.wait_for(state="detached")
@@ -229,12 +228,16 @@ def test_fast_typing_does_not_ask_at_each_key(window: Window, workspace: Path) -
     window.open("fast.py")
     window.goto(2, 5)
     window.key("Shift+End")
+    window.type("first = ")
+    window.wait_ghost("values[0]")
     asked = workspace.parent / "suggestions"
-    before = asked.stat().st_size
-    window.type("a = values; b = values; first = ", pause_ms=5)
-    until(lambda: window.ghost() == "values[0]")
-    # Each key would be 32; a provider that is registered twice asks twice each time.
-    assert asked.stat().st_size - before <= 8
+    before, began = asked.stat().st_size, time.monotonic()
+    window.type("1; a = values; b = values; first = ", pause_ms=5)
+    window.wait_ghost("values[0]")
+    # VS Code itself waits for 50 ms without a key, so a busy machine may ask now and then between;
+    # each key would be 34, and a provider that is registered twice asks twice each time.
+    pauses = (time.monotonic() - began) / 0.05
+    assert asked.stat().st_size - before <= 2 + pauses
 
 
 def test_a_file_of_twenty_thousand_lines(window: Window, workspace: Path) -> None:
@@ -242,11 +245,11 @@ def test_a_file_of_twenty_thousand_lines(window: Window, workspace: Path) -> Non
     window.goto(20_000, 5)
     window.key("Shift+End")
     window.type("first = ")
-    until(lambda: window.ghost() == "values[0]")
+    window.wait_ghost("values[0]")
     window.key("Tab")
-    until(lambda: not window.ghost())
-    text = window.saved(workspace / "large.py").decode()
-    assert text == BROAD.removesuffix("return values[9999]\n") + "first = values[0]\n"
+    window.wait_ghost("")
+    expected = BROAD.removesuffix("return values[9999]\n") + "first = values[0]\n"
+    window.wait_saved(workspace / "large.py", expected)
 
 
 def test_a_language_that_is_turned_off_gets_only_what_is_asked_for(window: Window) -> None:
@@ -256,7 +259,7 @@ def test_a_language_that_is_turned_off_gets_only_what_is_asked_for(window: Windo
     window.page.wait_for_timeout(500)
     assert window.ghost() == ""
     window.command("Pillion: Suggest at the Cursor")
-    until(lambda: window.ghost() == "values[0]")
+    window.wait_ghost("values[0]")
 
 
 def test_a_read_only_file_gets_no_suggestion_and_no_edit(window: Window, workspace: Path) -> None:
@@ -282,16 +285,18 @@ def ask_for_edit(window: Window, instruction: str = RENAME) -> None:
 def test_an_edit_is_taken_and_left_change_by_change(window: Window, workspace: Path) -> None:
     window.open("hunks.py")
     ask_for_edit(window)
+    window.wait_proposal_changes(5)
     window.key("Alt+Backspace")  # first
+    window.wait_proposal_changes(4)
     window.key("Alt+Enter")  # the head of average
-    until(lambda: window.proposal_changes() == 3)
+    window.wait_proposal_changes(3)
     window.key("Control+Enter")
     until(lambda: not window.proposal())
     expected = CODE.replace("values", "numbers").replace("numbers", "values", 2)
-    assert window.saved(workspace / "hunks.py").decode() == expected
+    window.wait_saved(workspace / "hunks.py", expected)
     # What was accepted at once is undone at once.
     window.key("Control+z", "Control+z")
-    assert window.saved(workspace / "hunks.py").decode() == CODE
+    window.wait_saved(workspace / "hunks.py", CODE)
 
 
 def test_the_arrow_between_the_two_sides_leaves_a_change_as_well(
@@ -299,9 +304,9 @@ def test_the_arrow_between_the_two_sides_leaves_a_change_as_well(
 ) -> None:
     window.open("moved.py")
     ask_for_edit(window)
-    before = window.proposal_changes()
+    window.wait_proposal_changes(5)
     window.leave_first_change()
-    until(lambda: window.proposal_changes() == before - 1)
+    window.wait_proposal_changes(4)
     assert (workspace / "moved.py").read_text() == CODE
 
 
@@ -310,7 +315,7 @@ def test_a_discarded_edit_changes_nothing(window: Window, workspace: Path) -> No
     ask_for_edit(window)
     window.key("Escape")
     until(lambda: not window.proposal())
-    assert window.saved(workspace / "discard.py").decode() == CODE
+    window.wait_saved(workspace / "discard.py", CODE)
 
 
 def test_an_edit_is_of_what_the_editor_shows_not_of_what_was_saved(
@@ -323,7 +328,7 @@ def test_an_edit_is_of_what_the_editor_shows_not_of_what_was_saved(
     window.key("Control+Enter")
     until(lambda: not window.proposal())
     expected = ("values = []\n" + CODE).replace("values", "numbers")
-    assert window.saved(workspace / "unsaved.py").decode() == expected
+    window.wait_saved(workspace / "unsaved.py", expected)
 
 
 def test_an_answer_without_code_is_refused_with_a_word(window: Window, workspace: Path) -> None:
@@ -343,7 +348,7 @@ def test_a_cancelled_edit_leaves_the_model(window: Window, workspace: Path) -> N
     window.cancel()
     until(lambda: status(workspace)["active"] == 0)
     assert not window.proposal()
-    assert window.saved(workspace / "cancel.py").decode() == CODE
+    window.wait_saved(workspace / "cancel.py", CODE)
 
 
 def status(workspace: Path) -> dict[str, object]:
@@ -362,7 +367,7 @@ def test_a_comment_that_asks_becomes_a_code_action(window: Window, workspace: Pa
     until(window.proposal)
     window.key("Control+Enter")
     until(lambda: not window.proposal())
-    assert "numbers" in window.saved(workspace / "asked.py").decode()
+    until(lambda: "numbers" in window.saved(workspace / "asked.py").decode())
 
 
 def test_a_problem_that_the_editor_reports_is_fixed(window: Window, workspace: Path) -> None:
@@ -374,7 +379,7 @@ def test_a_problem_that_the_editor_reports_is_fixed(window: Window, workspace: P
     until(window.proposal)
     window.key("Control+Enter")
     until(lambda: not window.proposal())
-    assert window.saved(workspace / "broken.json").decode() == '{\n  "a": 1\n}\n'
+    window.wait_saved(workspace / "broken.json", '{\n  "a": 1\n}\n')
 
 
 def test_an_explanation_is_shown_beside_the_code(window: Window) -> None:
@@ -430,10 +435,10 @@ def test_two_windows_each_with_its_own_suggestions(
         one.key("Shift+End")
     window.type("first = ")
     other.type("first = ")
-    until(lambda: window.ghost() == other.ghost() == "values[0]")
+    window.wait_ghost("values[0]")
+    other.wait_ghost("values[0]")
     other.page.close()
     window.key("Tab")
-    until(lambda: not window.ghost())
-    assert (
-        window.saved(workspace / "one.py").decode().startswith("def first(values):\n    first = v")
-    )
+    window.wait_ghost("")
+    taken = "def first(values):\n    first = v"
+    until(lambda: window.saved(workspace / "one.py").decode().startswith(taken))

@@ -108,8 +108,9 @@ def edit(window: Window) -> None:
     window.key("Control+b", "Control+a", "Control+Alt+e")
     window.answer("Rename `values` to `numbers`.")
     until(window.proposal)
-    until(lambda: window.proposal_changes() > 0)
+    window.wait_proposal_changes(4)
     window.key("Alt+Backspace")
+    window.wait_proposal_changes(3)
     picture(window.page, "vscode-edit")
 
 

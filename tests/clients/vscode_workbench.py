@@ -218,23 +218,28 @@ class Window:
 
     def command(self, title: str) -> None:
         """Run a command by its title, from the palette."""
-        until(lambda: self._palette(f">{title}"))
-        row = self.page.locator(".quick-input-list .monaco-list-row").filter(has_text=title).first
-        row.wait_for()
+        self._quick_input("F1", f">{title}")
+        # Until the list is the filtered one, Enter would run what was used last.
+        row = self.page.locator(".quick-input-list .monaco-list-row.focused")
+        row.filter(has_text=title).wait_for()
         self.key("Enter")
 
-    def _palette(self, text: str) -> bool:
-        """Whether it opened: an editor that gets the keyboard at that moment closes it."""
+    def _quick_input(self, key: str, text: str) -> None:
+        """Open the box that a key opens, and fill it in. An editor that gets the keyboard at that
+        moment closes it, so it may take another try."""
         from playwright.sync_api import TimeoutError as TooLate
 
-        self.key("F1")
-        try:
-            box = self.page.locator(".quick-input-widget .quick-input-box input")
-            box.fill(text, timeout=3_000)
-        except TooLate:
-            self.key("Escape")
-            return False
-        return True
+        def filled() -> bool:
+            self.key(key)
+            try:
+                box = self.page.locator(".quick-input-widget .quick-input-box input")
+                box.fill(text, timeout=3_000)
+            except TooLate:
+                self.key("Escape")
+                return False
+            return True
+
+        until(filled)
 
     def answer(self, text: str, title: str = "") -> None:
         """Fill in the input box that is open, or comes, with that title."""
@@ -247,9 +252,21 @@ class Window:
 
     def open(self, name: str) -> None:
         """Open a file of the folder from the explorer, with the keyboard in its editor."""
+        from playwright.sync_api import TimeoutError as TooLate
+
         label = f".explorer-folders-view .monaco-list-row[aria-label^='{name}']"
-        self.page.locator(label).first.dblclick()
-        self.page.locator(f".tab.active[data-resource-name='{name}']").wait_for()
+
+        def opened() -> bool:
+            """A row that is drawn anew between the two clicks was only selected."""
+            self.page.locator(label).first.dblclick()
+            try:
+                tab = self.page.locator(f".tab.active[data-resource-name='{name}']")
+                tab.wait_for(timeout=10_000)
+            except TooLate:
+                return False
+            return True
+
+        until(opened)
         self.page.locator(f"{ACTIVE} .view-line").first.wait_for()
         self.page.locator(f"{ACTIVE} .view-lines").last.click()
 
@@ -279,17 +296,18 @@ class Window:
         """Click the first arrow between the two sides."""
         self.page.locator(f"{ACTIVE_GROUP} {ARROW}").first.click()
 
-    def proposal_changes(self) -> int:
-        """How many changes the suggested edit has, all of them on the screen."""
-        return self.page.locator(f"{ACTIVE_GROUP} {ARROW}").count()
+    def wait_proposal_changes(self, count: int) -> None:
+        """Until the suggested edit has so many changes, all of them on the screen."""
+        arrows = self.page.locator(f"{ACTIVE_GROUP} {ARROW}")
+        until(
+            lambda: arrows.count() == count, what=lambda: f"{arrows.count()} changes, not {count}"
+        )
 
     def goto(self, line: int, column: int = 1) -> None:
         """Put the cursor there; both from 1."""
-        self.key("Control+g")
-        box = self.page.locator(".quick-input-widget .quick-input-box input")
-        box.wait_for()
-        box.fill(f":{line}:{column}")
+        self._quick_input("Control+g", f":{line}:{column}")
         self.key("Enter")
+        box = self.page.locator(".quick-input-widget .quick-input-box input")
         box.wait_for(state="hidden")
 
     def saved(self, path: Path) -> bytes:
@@ -297,6 +315,16 @@ class Window:
         self.key("Control+s")
         self.page.locator(".tab.active.dirty").wait_for(state="detached")
         return path.read_bytes()
+
+    def wait_ghost(self, text: str) -> None:
+        until(lambda: self.ghost() == text, what=lambda: f"{self.ghost()!r}, not {text!r}")
+
+    def wait_saved(self, path: Path, text: str) -> None:
+        """Save until that is what the file holds: what was done last may still be on its way."""
+        until(
+            lambda: self.saved(path) == text.encode(),
+            what=lambda: f"{path.read_bytes().decode()!r}, not {text!r}",
+        )
 
 
 @contextlib.contextmanager
