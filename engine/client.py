@@ -403,6 +403,13 @@ class EngineClient:
         **context: Any,
     ) -> RenderedPrompt:
         """See `Codec.fill_in_middle`; context: its arguments of that kind."""
+        # While a line is typed only that line is new: then it takes no longer than the way to the
+        # codec's thread and back. Codecs that have nothing to tokenise need no such method.
+        known = getattr(self._codec(), "known_fill_in_middle", None)
+        if known is not None:
+            ready: RenderedPrompt | None = known(prefix, suffix, path=path, limit=limit, **context)
+            if ready is not None:
+                return ready
         prompt: RenderedPrompt = await self._on_codec_thread(
             "fill_in_middle", prefix, suffix, path=path, limit=limit, **context
         )

@@ -67,6 +67,9 @@ class ByteDetokenizer:
 class ByteCodec:
     """One token a UTF-8 byte; ids from 256 up are control tokens."""
 
+    def __init__(self) -> None:
+        self._around = ("", "")
+
     def encode(self, text: str, *, control: bool = False) -> list[int]:
         return list(text.encode())
 
@@ -144,6 +147,7 @@ class ByteCodec:
         context: Sequence[ContextFile] = (),
         context_limit: int = 0,
     ) -> RenderedPrompt:
+        self._around = _around(prefix, suffix)
         before, after = prefix.encode(), suffix.encode()
         if limit is not None:
             before, after = before[-(limit // 2) :], after[: limit // 2]
@@ -160,6 +164,19 @@ class ByteCodec:
             stable=len(ahead) + 1,
             stop_token_ids=(EOS,),
         )
+
+    def known_fill_in_middle(
+        self, prefix: str, suffix: str, **arguments: Any
+    ) -> RenderedPrompt | None:
+        """As `TextCodec` has it: the same line as before, with something typed."""
+        if self._around != _around(prefix, suffix):
+            return None
+        return self.fill_in_middle(prefix, suffix, **arguments)
+
+
+def _around(prefix: str, suffix: str) -> tuple[str, str]:
+    """What is the same while a line is typed, as far as a prompt may reach."""
+    return prefix[: prefix.rfind("\n") + 1][-4096:], suffix[:4096]
 
 
 class ScriptedDrafter:

@@ -61,11 +61,30 @@ class ContextLayout:
         self._markers, self._path_inside = next(
             (one for one in found if len(one[0]) == 2 and fills), none
         )
+        # With the very files, which are the same ones from key to key.
+        self._last: tuple[Sequence[ContextFile], tuple[str, str, int], Context] | None = None
 
     def layout(self, project: str, files: Sequence[ContextFile], path: str, limit: int) -> Context:
         """The files that fit into `limit` tokens: those in front of the first that does not."""
         if not files:
             return NO_CONTEXT
+        context = self._laid_out(project, files, path, limit)
+        self._last = files, (project, path, limit), context
+        return context
+
+    def known_layout(
+        self, project: str, files: Sequence[ContextFile], path: str, limit: int
+    ) -> Context | None:
+        """The same, if these files were laid out last."""
+        if not files:
+            return NO_CONTEXT
+        last = self._last
+        known = last is not None and last[0] is files and last[1] == (project, path, limit)
+        return last[2] if last is not None and known else None
+
+    def _laid_out(
+        self, project: str, files: Sequence[ContextFile], path: str, limit: int
+    ) -> Context:
         if not self._markers:
             ids, ends = self._fitting(
                 [],

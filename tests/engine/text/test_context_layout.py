@@ -52,6 +52,20 @@ def test_the_prompt_behind_the_context_is_what_it_is_without(codec: TextCodec) -
     assert made.stable in made.boundaries
 
 
+def test_what_is_known_while_a_line_is_typed_has_the_files_too(codec: TextCodec) -> None:
+    def known(files: Sequence[ContextFile]) -> RenderedPrompt | None:
+        return codec.known_fill_in_middle(
+            PREFIX, SUFFIX, path="main.py", project="shapes", context=files, context_limit=1000
+        )
+
+    files = FILES[:2]
+    made = prompt(codec, files)
+    assert known(files) == made
+    # Other files, or the same ones laid out anew by whoever chose them.
+    assert known(FILES) is None
+    assert known(list(files)) is None
+
+
 def test_segments_end_where_their_files_do(codec: TextCodec) -> None:
     made = prompt(codec, FILES)
     start = 0

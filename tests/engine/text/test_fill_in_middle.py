@@ -14,7 +14,7 @@ from tokenizers_made import CodecFactory, byte_level
 import engine
 from engine import RenderedPrompt, RequestError
 from engine.text.codec import TextCodec
-from engine.text.fill_in_middle import MAX_HEALED_TOKENS
+from engine.text.fill_in_middle import KEPT, MAX_HEALED_TOKENS, FillInMiddle
 
 PRE, SUF, MID = 9, 11, 10
 CODE = st.text(alphabet='ab_1 .("\n\té世😀', max_size=60)
@@ -105,17 +105,45 @@ def test_typing_only_appends(codec: TextCodec) -> None:
     assert len(starts) == 1
 
 
+def test_what_is_known_while_a_line_is_typed_is_what_would_be_made_anew(
+    codec: TextCodec,
+) -> None:
+    """However long the document is: of its start a door shows one character less at every key."""
+    before = "".join(f"value_{index} = {index}\n" for index in range(2000))
+    suffix = "\n" + "print(os)\n" * 400
+    line = "    return os.path.join(base, name)"
+    for cursor in range(len(line)):
+        prefix = (before + line[:cursor])[-18_000:]
+        known = codec.known_fill_in_middle(prefix, suffix, limit=512)
+        assert (known is not None) == (cursor > 0)
+        prompt = codec.fill_in_middle(prefix, suffix, limit=512)
+        assert known in (None, prompt)
+        assert FillInMiddle(codec.vocabulary).prompt(prefix, suffix, 512) == prompt
+    elsewhere = (before + "x = 1\n")[-18_000:]
+    assert codec.known_fill_in_middle(elsewhere, suffix, limit=512) is None
+    assert codec.known_fill_in_middle(before + line, "another", limit=512) is None
+    assert codec.known_fill_in_middle(before + line * 100, suffix, limit=512) is None
+
+
+def test_many_places_are_not_all_remembered(codec: TextCodec) -> None:
+    places = [f"x = {number}\n" for number in range(KEPT + 1)]
+    for place in places:
+        codec.fill_in_middle(place, "")
+    known = [codec.known_fill_in_middle(place, "") is not None for place in places]
+    assert known == [False] + [True] * KEPT
+
+
 def test_moving_down_keeps_the_start_of_a_cut_prefix(codec: TextCodec) -> None:
+    """Also where the door shows the end of a long document, which begins elsewhere each time."""
     lines = [f"value_{index} = {index}\n" for index in range(300)]
-    starts = {
-        parts(codec, codec.fill_in_middle("".join(lines[:count]), "", limit=512))[0].split("\n")[0]
-        for count in range(200, 216)
-    }
-    assert len(starts) <= 3
-    for start in starts:
-        number = re.fullmatch(r"value_(\d+) = \1", start)
-        assert number is not None
-        assert int(number[1]) % 8 == 0
+    for reach in (10_000, 3_000):
+        shown = ["".join(lines[:count])[-reach:] for count in range(250, 266)]
+        starts = {
+            parts(codec, codec.fill_in_middle(text, "", limit=512))[0].split("\n")[0]
+            for text in shown
+        }
+        assert len(starts) <= 5
+        assert all(re.fullmatch(r"value_(\d+) = \1", start) for start in starts)
 
 
 @settings(max_examples=50)
