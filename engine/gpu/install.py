@@ -10,11 +10,10 @@ import mlx.nn as nn
 
 from engine.cpu.install import replace_parts
 from engine.errors import RequestError
+from engine.gpu.device import Device
 from engine.gpu.examine import Trials, examine
 from engine.gpu.modules import RowKernel, kernel_for
 from engine.targets.gated_delta import RecordingGatedDelta
-from metal.chip import Chip
-from metal.kernel import Compiler
 from metal.race import served
 from metal.verify_matmul import Tiling
 
@@ -45,13 +44,12 @@ def install(
     asked: str,
     *,
     trials: Trials | None = None,
-    chip: Chip | None = None,
-    compiler: Compiler | None = None,
+    device: Device | None = None,
 ) -> str:
     """Use Metal kernels in `model`; says what is used or why nothing is.
 
-    asked: ``auto`` or ``off``. chip, compiler: this machine's unless given. Takes about a second a
-    shape, most of it Metal compiling. Raises RequestError for a CPU's instruction set.
+    asked: ``auto`` or ``off``. device: this machine's unless given. What takes time is Metal, which
+    compiles for each shape. Raises RequestError for a CPU's instruction set.
     """
     if asked == "off":
         return "stock MLX: kernels are turned off"
@@ -59,17 +57,18 @@ def install(
         raise RequestError(
             f"kernels: {asked} cannot be used: MLX computes on a GPU here", field="kernels"
         )
-    installed = Installed()
-    tried, gpu = trials or Trials(), chip or Chip.here()
+    gpu = device or Device.here()
+    if gpu is None:
+        return "stock MLX: this GPU is not known"
+    installed, tried = Installed(), trials or Trials()
 
     def choose(module: nn.Module) -> nn.Module:
         if isinstance(module, RecordingGatedDelta):
             return module
-        kernel = kernel_for(module, gpu, compiler)
+        kernel = kernel_for(module, gpu)
         if kernel is None:
             return module
-        rows = _use(kernel, installed, tried)
-        return kernel if rows else module
+        return kernel if _use(kernel, installed, tried) else kernel.inner
 
     replace_parts(model, choose)
     if not installed.verdicts:

@@ -12,7 +12,7 @@ import mlx.core as mx
 import mlx.nn as nn
 
 from engine.cpu.modules import Kernel
-from metal.chip import Chip
+from engine.gpu.device import Device
 from metal.kernel import Compiler
 from metal.verify_matmul import (
     MOST_ROWS,
@@ -167,14 +167,12 @@ class VerifySwitch(RowKernel):
 KINDS: tuple[type[RowKernel], ...] = (VerifyLinear, VerifyHead, VerifySwitch)
 
 
-def kernel_for(
-    module: nn.Module, chip: Chip | None, compiler: Compiler | None = None
-) -> RowKernel | None:
+def kernel_for(module: nn.Module, device: Device) -> RowKernel | None:
     """A module with a kernel in the place of a stock one; None where there is no kernel."""
     for kind in KINDS:
         if kind.fits(module):
-            kernel = kind(module, compiler)
-            if fits(kernel.shape, module.scales.dtype, chip):
+            kernel = kind(device.stock(module), device.compiler)
+            if fits(kernel.shape, module.scales.dtype, device.chip):
                 return kernel
     return None
 
