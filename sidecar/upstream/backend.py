@@ -16,7 +16,6 @@ from engine import (
     CacheReport,
     CacheStatus,
     Codec,
-    ContextLengthExceeded,
     EngineStatus,
     Event,
     Failed,
@@ -32,10 +31,11 @@ from engine import (
 from sidecar.upstream.capabilities import Capabilities, look, model_info
 from sidecar.upstream.codec import UpstreamCodec
 from sidecar.upstream.connection import Connection, Patience, Refused, Unavailable, error_in
-from sidecar.upstream.dialect import Listener, asked
+from sidecar.upstream.dialect import asked
 from sidecar.upstream.fallback import LocalReply, local_request
-from sidecar.upstream.prompt import GapPrompt, Mode, Prompt, unpack
+from sidecar.upstream.prompt import Prompt, unpack
 from sidecar.upstream.remote_reply import RemoteReply
+from sidecar.upstream.ways import NoCall, Ways, other_ways
 
 log = logging.getLogger(__name__)
 
@@ -70,7 +70,7 @@ class UpstreamBackend:
         self._model: ModelInfo | None = None
         self._down = _NOT_ASKED
         self._state = "loading"
-        self._gaps: Mode = "suffix"
+        self._ways = Ways()
         self._totals = Totals()
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._locals: dict[str, LocalReply] = {}
@@ -143,9 +143,10 @@ class UpstreamBackend:
         if not self._down:
             assert self._found is not None
             how = {"infill": "/infill", "tokens": "its model's tokens", "suffix": "suffix"}
-            gaps = how.get(self._gaps, "what comes before the cursor alone")
-            context = "" if self._found.context else "; it does not say its context"
-            return f"upstream {self._url} decodes {self._found.model}; gaps by {gaps}{context}"
+            gaps = how.get(self._ways.gaps, "what comes before the cursor alone")
+            more = "" if self._found.context else "; it does not say its context"
+            more += "" if self._found.tools else "; its chat template shows the model no tools"
+            return f"upstream {self._url} decodes {self._found.model}; gaps by {gaps}{more}"
         instead = "nothing answers meanwhile"
         if local.state == "ready" and local.model is not None:
             instead = f"{local.model.id} answers here meanwhile"
@@ -185,7 +186,8 @@ class UpstreamBackend:
                 self._set_down(str(error) or "it did not answer in time")
                 await asyncio.sleep(self._patience.again)
             else:
-                self._found, self._gaps = found, found.gaps
+                self._found = found
+                self._ways = Ways(gaps=found.gaps, calls="tool_choice" if found.tools else "schema")
                 self._model = model_info(found, self._url, self._context)
                 if self._down:
                     log.info("the upstream %s decodes %s", self._url, found.model)
@@ -271,13 +273,14 @@ class UpstreamBackend:
             self._fail(request.id, "engine_error", f"upstream: {type(error).__name__}: {error}")
 
     async def _remotely(self, reply: RemoteReply, prompt: Prompt) -> None:
-        """Once more where nothing was sent yet and that may help, or in another way of filling
-        gaps. Raises Unavailable, Refused."""
-        retried, gaps = False, self._gaps
+        """Once more where nothing was sent yet and that may help, or in another way. Raises
+        Unavailable, Refused."""
+        retried, before = False, self._ways
+        ways = before
         while True:
             try:
-                await self._stream(reply, prompt, gaps)
-                self._gaps = gaps
+                await self._stream(reply, prompt, ways)
+                self._ways = self._ways.changed(before, ways)
                 return
             except Unavailable as error:
                 pause = self._patience.pause if error.pause is None else error.pause
@@ -287,17 +290,16 @@ class UpstreamBackend:
                 retried = True
                 await asyncio.sleep(pause)
             except Refused as error:
-                other_way = isinstance(prompt, GapPrompt) and gaps != "prefix"
-                if reply.begun or not other_way or error.code == ContextLengthExceeded.code:
+                other = None if reply.begun else other_ways(ways, prompt, error)
+                if other is None:
                     raise
-                log.info("the upstream fills no gap by %s: %s", gaps, error.message)
-                gaps = "suffix" if gaps in ("infill", "tokens") else "prefix"
+                log.info("the upstream is asked in another way: %s", error.message)
+                ways = other
 
-    async def _stream(self, reply: RemoteReply, prompt: Prompt, gaps: Mode) -> None:
-        # Nothing that an earlier try said is a part of this one.
-        reply.listener = Listener()
+    async def _stream(self, reply: RemoteReply, prompt: Prompt, ways: Ways) -> None:
+        reply.listen(prompt, ways)
         model = self._found.model if self._found is not None else self._wanted or ""
-        wanted = asked(reply.request, prompt, model, gaps)
+        wanted = asked(reply.request, prompt, model, ways)
         base = self._connection.root if wanted.below_root else self._connection.url
         async with self._connection.events(base + wanted.path, wanted.body) as events:
             async for event in events:
@@ -308,8 +310,12 @@ class UpstreamBackend:
                 except (TypeError, ValueError, KeyError, AttributeError, IndexError) as wrong:
                     why = f"it sends an event that is none of OpenAI's: {wrong!r}"
                     raise Unavailable(why, down=False) from wrong
-        if not reply.listener.ended:
+        listener = reply.listener
+        if not listener.ended:
             raise Unavailable("its reply broke off before its end", down=False, again=True)
+        if listener.missing:
+            raise NoCall
+        reply.send(listener.rest())
 
     def _local_is_ready(self) -> bool:
         return self._local is not None and self._local.status().state == "ready"

@@ -16,11 +16,12 @@ UNKNOWN_CONTEXT = 32768
 
 class Capabilities(Struct, frozen=True, kw_only=True):
     """model: its name there. context: in tokens; None where it does not say. gaps: how it fills
-    them."""
+    them. tools: False where it says that its chat template shows the model none."""
 
     model: str
     context: int | None
     gaps: Mode
+    tools: bool = True
 
 
 async def look(connection: Connection, wanted: str | None) -> Capabilities:
@@ -32,7 +33,12 @@ async def look(connection: Connection, wanted: str | None) -> Capabilities:
     props = await _props(connection)
     # Servers of one model answer to names that they do not list.
     facts = models.get(model) or (next(iter(models.values())) if len(models) == 1 else {})
-    return Capabilities(model=model, context=_context(facts, props), gaps=_gaps(model, props))
+    return Capabilities(
+        model=model,
+        context=_context(facts, props),
+        gaps=_gaps(model, props),
+        tools=_tools(props),
+    )
 
 
 async def _models(connection: Connection, wanted: str | None) -> dict[str, dict[str, Any]]:
@@ -76,6 +82,12 @@ def _gaps(model: str, props: dict[str, Any] | None) -> Mode:
     if props is not None and not str(props.get("build_info")).startswith("pillion"):
         return "infill"
     return "tokens" if marks_of(model) is not None else "suffix"
+
+
+def _tools(props: dict[str, Any] | None) -> bool:
+    # llama.cpp then leaves tools out of the prompt, and takes no notice of what is said of them.
+    can = (props or {}).get("chat_template_caps")
+    return not (isinstance(can, dict) and can.get("supports_tools") is False)
 
 
 def model_info(found: Capabilities, url: str, context: int | None) -> ModelInfo:

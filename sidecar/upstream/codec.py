@@ -19,28 +19,32 @@ from engine import (
     RequestError,
     Said,
     ToolCall,
+    Unread,
 )
 from sidecar.upstream.prompt import ChatPrompt, GapPrompt, OtherFile, pack, pack_text, text_of
 
 Message = Mapping[str, Any]
 
 # Noncharacters of Unicode: no text has them, and those that do come are taken out.
-_REASON, _SAY, _CALL = "\ufdd0", "\ufdd1", "\ufdd2"
-_MARKS = dict.fromkeys(map(ord, (_REASON, _SAY, _CALL)))
+_REASON, _SAY, _CALL, _UNREAD = "\ufdd0", "\ufdd1", "\ufdd2", "\ufdd3"
+_MARKS = dict.fromkeys(map(ord, (_REASON, _SAY, _CALL, _UNREAD)))
+_ENCLOSED = re.compile(f"{_CALL}(.*?){_CALL}|{_UNREAD}(.*?){_UNREAD}", re.DOTALL)
 
 
 def marked(piece: Piece, *, reasoning: bool) -> str:
     """`piece` as text of a `Chunk`. reasoning: whether the piece before it was some."""
     if isinstance(piece, Reasoned):
         return ("" if reasoning else _REASON) + piece.text.translate(_MARKS)
+    if isinstance(piece, Unread):
+        return f"{_UNREAD}{piece.reason.translate(_MARKS)}{_UNREAD}"
     before = _SAY if reasoning else ""
     if isinstance(piece, ToolCall):
         return f"{before}{_CALL}{msgspec.json.encode(piece).decode().translate(_MARKS)}{_CALL}"
-    return before + (piece.text.translate(_MARKS) if isinstance(piece, Said) else "")
+    return before + piece.text.translate(_MARKS)
 
 
 class MarkedReader:
-    """Reads what `marked` wrote, which never splits a call."""
+    """Reads what `marked` wrote, which splits no call and no reason."""
 
     waiting = False
 
@@ -49,12 +53,15 @@ class MarkedReader:
 
     def feed(self, text: str) -> list[Piece]:
         pieces: list[Piece] = []
-        for index, part in enumerate(text.split(_CALL)):
-            if index % 2:
-                pieces.append(msgspec.json.decode(part, type=ToolCall))
-            else:
-                pieces += self._plain(part)
-        return pieces
+        end = 0
+        for enclosed in _ENCLOSED.finditer(text):
+            call, reason = enclosed.groups()
+            pieces += self._plain(text[end : enclosed.start()])
+            end = enclosed.end()
+            pieces.append(
+                Unread(reason) if call is None else msgspec.json.decode(call, type=ToolCall)
+            )
+        return pieces + self._plain(text[end:])
 
     def _plain(self, text: str) -> list[Piece]:
         pieces: list[Piece] = []

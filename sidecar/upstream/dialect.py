@@ -1,4 +1,4 @@
-"""What is said to an OpenAI-compatible server, and what its events mean. Pure."""
+"""What is said to an OpenAI-compatible server. Pure."""
 
 from __future__ import annotations
 
@@ -7,8 +7,18 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from engine import GenerateRequest, Piece, Reasoned, ReplyFormat, Said, ToolCall
-from sidecar.upstream.prompt import ChatPrompt, GapPrompt, Mode, RawPrompt, marks_of, trimmed
+from engine import GenerateRequest, ReplyFormat
+from sidecar.upstream.forced_call import call_by_schema
+from sidecar.upstream.prompt import (
+    ChatPrompt,
+    GapPrompt,
+    Mode,
+    RawPrompt,
+    marks_of,
+    text_of,
+    trimmed,
+)
+from sidecar.upstream.ways import Ways
 
 
 class Asked(Struct, frozen=True):
@@ -19,14 +29,14 @@ class Asked(Struct, frozen=True):
     below_root: bool = False
 
 
-def asked(request: GenerateRequest, prompt: Any, model: str, mode: Mode) -> Asked:
-    """mode: how gaps are filled."""
+def asked(request: GenerateRequest, prompt: Any, model: str, ways: Ways) -> Asked:
+    """The body that asks for `request`."""
     if isinstance(prompt, ChatPrompt):
-        return Asked("/chat/completions", _chat(request, prompt, model))
+        return Asked("/chat/completions", _chat(request, prompt, model, ways))
     if isinstance(prompt, RawPrompt):
         text: Any = list(prompt.tokens) or prompt.text
         return Asked("/completions", _raw(request, model, text))
-    return _gap(request, trimmed(prompt), model, mode)
+    return _gap(request, trimmed(prompt), model, ways.gaps)
 
 
 def _common(request: GenerateRequest, model: str) -> dict[str, Any]:
@@ -65,17 +75,32 @@ def _common(request: GenerateRequest, model: str) -> dict[str, Any]:
     return body
 
 
-def _chat(request: GenerateRequest, prompt: ChatPrompt, model: str) -> dict[str, Any]:
-    body = _common(request, model) | {"messages": _messages(prompt.messages)}
-    if prompt.tools:
-        body["tools"] = prompt.tools
+def _chat(request: GenerateRequest, prompt: ChatPrompt, model: str, ways: Ways) -> dict[str, Any]:
+    body = _common(request, model)
     if prompt.template:
         body["chat_template_kwargs"] = prompt.template
     if request.session:
         body["prompt_cache_key"] = request.session
+    if request.prediction and ways.prediction:
+        body["prediction"] = {"type": "content", "content": text_of(request.prediction)}
+    if ways.calls == "schema" and (reply := forced_call(request)) is not None:
+        told, schema = call_by_schema(prompt.tools, reply)
+        messages = [{"role": "system", "content": told}, *prompt.messages]
+        return body | {"messages": _messages(messages)} | _schema(schema)
+    body["messages"] = _messages(prompt.messages)
+    if prompt.tools:
+        body["tools"] = prompt.tools
     if request.grammar is not None:
         body |= _held_to(msgspec.json.decode(request.grammar.text, type=ReplyFormat))
     return body
+
+
+def forced_call(request: GenerateRequest) -> ReplyFormat | None:
+    """What a chat asks for whose reply has to be a call; None if it may be anything else."""
+    if request.grammar is None:
+        return None
+    reply = msgspec.json.decode(request.grammar.text, type=ReplyFormat)
+    return reply if reply.calls and reply.schema is None else None
 
 
 def _messages(messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -114,9 +139,7 @@ def _with_text(call: dict[str, Any]) -> dict[str, Any]:
 def _held_to(reply: ReplyFormat) -> dict[str, Any]:
     body: dict[str, Any] = {}
     if reply.schema is not None:
-        schema = msgspec.json.decode(reply.schema)
-        named = {"name": "reply", "schema": schema, "strict": True}
-        body["response_format"] = {"type": "json_schema", "json_schema": named}
+        body |= _schema(msgspec.json.decode(reply.schema))
     elif reply.tool is not None:
         body["tool_choice"] = {"type": "function", "function": {"name": reply.tool}}
     elif reply.calls:
@@ -124,6 +147,11 @@ def _held_to(reply: ReplyFormat) -> dict[str, Any]:
     if reply.calls and not reply.several:
         body["parallel_tool_calls"] = False
     return body
+
+
+def _schema(schema: Any) -> dict[str, Any]:
+    named = {"name": "reply", "schema": schema, "strict": True}
+    return {"response_format": {"type": "json_schema", "json_schema": named}}
 
 
 def _raw(request: GenerateRequest, model: str, prompt: Any) -> dict[str, Any]:
@@ -147,108 +175,3 @@ def _gap(request: GenerateRequest, gap: GapPrompt, model: str, mode: Mode) -> As
     else:
         body = _raw(request, model, ahead + gap.prefix)
     return Asked("/completions", body)
-
-
-class Ending(Struct, frozen=True, kw_only=True):
-    """What an upstream said of a reply; counts are None where it said none."""
-
-    reason: str = "stop"
-    stop_sequence: str | None = None
-    prompt_tokens: int | None = None
-    completion_tokens: int | None = None
-    cached_tokens: int = 0
-    accepted: int = 0
-    rejected: int = 0
-
-
-class Listener:
-    """Takes the events of one reply."""
-
-    def __init__(self) -> None:
-        self.ended = False
-        self.ending = Ending()
-        self._calls: dict[int, tuple[str, str]] = {}
-
-    def hear(self, event: Any) -> list[Piece]:
-        """What it adds to the reply. Raises TypeError, ValueError or KeyError for what is none."""
-        if not isinstance(event, dict):
-            raise TypeError("an event is no object")
-        self._count(event.get("usage") or {})
-        if "content" in event:
-            return self._infill(event)
-        choices = event.get("choices") or []
-        return self._choice(choices[0]) if choices else []
-
-    def _choice(self, choice: dict[str, Any]) -> list[Piece]:
-        delta = choice.get("delta") or {}
-        pieces: list[Piece] = []
-        if thought := delta.get("reasoning_content") or delta.get("reasoning"):
-            pieces.append(Reasoned(str(thought)))
-        if text := delta.get("content") or choice.get("text"):
-            pieces.append(Said(str(text)))
-        for part in delta.get("tool_calls") or ():
-            pieces += self._call(part)
-        # Some say nothing as null, some as "".
-        if reason := choice.get("finish_reason"):
-            pieces += self.calls()
-            self._end(reason, choice.get("stop_reason"))
-        return pieces
-
-    def _infill(self, event: dict[str, Any]) -> list[Piece]:
-        if event.get("stop") or event.get("stop_type"):
-            usage = {"prompt_tokens": event.get("tokens_evaluated")}
-            self._count(usage | {"completion_tokens": event.get("tokens_predicted")})
-            self._end("length" if event.get("stop_type") == "limit" else "stop", None)
-        text = str(event["content"])
-        return [Said(text)] if text else []
-
-    def _call(self, part: dict[str, Any]) -> list[Piece]:
-        """A call is there when the next one begins."""
-        index, function = int(part.get("index") or 0), part.get("function") or {}
-        done = self.calls() if self._calls and index not in self._calls else []
-        name, arguments = self._calls.get(index, ("", ""))
-        more = function.get("arguments") or ""
-        if not isinstance(more, str):
-            more = msgspec.json.encode(more).decode()
-        self._calls[index] = (name or str(function.get("name") or ""), arguments + more)
-        return done
-
-    def calls(self) -> list[Piece]:
-        """The calls that were begun. One that is cut short or no JSON is text."""
-        calls: list[Piece] = [
-            ToolCall(name=name, arguments=arguments or "{}")
-            if name and _is_object(arguments or "{}")
-            else Said(f"{name}({arguments})")
-            for _, (name, arguments) in sorted(self._calls.items())
-        ]
-        self._calls.clear()
-        return calls
-
-    def _end(self, reason: Any, stop: Any) -> None:
-        self.ended = True
-        self.ending = msgspec.structs.replace(
-            self.ending,
-            reason="length" if reason == "length" else "stop",
-            stop_sequence=stop if isinstance(stop, str) else None,
-        )
-
-    def _count(self, usage: dict[str, Any]) -> None:
-        prompt, completion = (
-            usage.get(f"{name}_tokens_details") or {} for name in ("prompt", "completion")
-        )
-        counts = {
-            "prompt_tokens": usage.get("prompt_tokens"),
-            "completion_tokens": usage.get("completion_tokens"),
-            "cached_tokens": prompt.get("cached_tokens"),
-            "accepted": completion.get("accepted_prediction_tokens"),
-            "rejected": completion.get("rejected_prediction_tokens"),
-        }
-        known = {name: int(count) for name, count in counts.items() if count is not None}
-        self.ending = msgspec.structs.replace(self.ending, **known)
-
-
-def _is_object(text: str) -> bool:
-    try:
-        return isinstance(msgspec.json.decode(text), dict)
-    except (msgspec.DecodeError, UnicodeEncodeError, RecursionError):
-        return False

@@ -19,10 +19,11 @@ from engine import (
     Reasoned,
     RenderedPrompt,
     ReplyFormat,
+    RequestError,
     Unread,
 )
 from sidecar.upstream.codec import marked
-from sidecar.upstream.prompt import ChatPrompt, GapPrompt, Prompt
+from sidecar.upstream.prompt import ChatPrompt, GapPrompt, Prompt, RawPrompt, text_of
 
 
 def local_request(
@@ -30,6 +31,7 @@ def local_request(
 ) -> tuple[GenerateRequest, PieceReader | None]:
     """`request` in the local model's tokens, and what takes its reply apart, which is None where
     that is plain text. Raises RequestError."""
+    _check_ids(request, prompt)
     reader: PieceReader | None = None
     if isinstance(prompt, ChatPrompt):
         reply = None
@@ -62,10 +64,10 @@ def local_request(
             context_limit=prompt.context_limit,
         )
     else:
-        text = list(prompt.tokens) or codec.encode(prompt.text, control=True)
-        rendered = RenderedPrompt(tokens=tuple(text))
+        rendered = RenderedPrompt(tokens=tuple(codec.encode(prompt.text, control=True)))
     changes: dict[str, Any] = {
         "prompt": rendered.tokens,
+        "prediction": tuple(codec.encode(text_of(request.prediction))),
         "stop_token_ids": rendered.stop_token_ids,
         "must_start_with": rendered.must_start_with,
         "grammar": rendered.grammar,
@@ -73,6 +75,17 @@ def local_request(
         "segments": rendered.segments,
     }
     return msgspec.structs.replace(request, **changes), reader
+
+
+def _check_ids(request: GenerateRequest, prompt: Prompt) -> None:
+    raw = isinstance(prompt, RawPrompt) and prompt.tokens
+    for field, ids in (("prompt", raw), ("logit_bias", request.sampling.logit_bias)):
+        if ids:
+            raise RequestError(
+                f"{field}: token ids are of the upstream's vocabulary; it is down, and the local "
+                "model, which answers meanwhile, has another",
+                field=field,
+            )
 
 
 @dataclass

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
-from engine import Chunk, Event, Finished, GenerateRequest
+from engine import Chunk, Event, Finished, GenerateRequest, Piece
 from sidecar.upstream.capabilities import Capabilities
 from sidecar.upstream.codec import marked
-from sidecar.upstream.dialect import Listener
+from sidecar.upstream.dialect import forced_call
 from sidecar.upstream.fallback import reasons_after
-from sidecar.upstream.prompt import pack_text
+from sidecar.upstream.listener import Listener
+from sidecar.upstream.prompt import ChatPrompt, Prompt, pack_text
+from sidecar.upstream.ways import Ways
 
 UNKNOWN_TOKEN = -1
 """In `Chunk.tokens` and `Finished.tokens`, which then have a length and no more."""
@@ -31,9 +33,25 @@ class RemoteReply:
         self._began = time.monotonic()
         self._first = 0.0
 
+    def listen(self, prompt: Prompt, ways: Ways) -> None:
+        """Anew: nothing that an earlier try said is a part of the next one."""
+        tools = prompt.tools if isinstance(prompt, ChatPrompt) else []
+        names = frozenset(str(tool["function"]["name"]) for tool in tools)
+        forced = forced_call(self.request) if tools else None
+        if forced is not None and forced.tool is not None:
+            names &= {forced.tool}
+        self.listener = Listener(
+            names,
+            must_call=forced is not None,
+            by_schema=forced is not None and ways.calls == "schema",
+        )
+
     def hear(self, event: Any) -> None:
         """Send on what an event of the upstream adds."""
-        pieces = self.listener.hear(event)
+        self.send(self.listener.hear(event))
+
+    def send(self, pieces: Sequence[Piece]) -> None:
+        """Send on what the reply consists of."""
         text = ""
         for piece in pieces:
             text += marked(piece, reasoning=self._reasoning)

@@ -13,6 +13,8 @@ from sidecar.jobs.edit import EditRequest, edit
 from sidecar.jobs.explain import ExplainRequest, explain
 from sidecar.services import Services
 
+LOOK = {"type": "function", "function": {"name": "look", "parameters": {"type": "object"}}}
+
 
 async def test_a_second_try_begins_anew() -> None:
     async def script(_call: Call, answer: Answer) -> None:
@@ -21,7 +23,7 @@ async def test_a_second_try_begins_anew() -> None:
         await answer.events(first, *([rest] if len(served.calls) > 1 else []))
 
     async with upstream(script) as served, door(served.url) as (client, _):
-        message = (await chat(client)).json()["choices"][0]["message"]
+        message = (await chat(client, tools=[LOOK])).json()["choices"][0]["message"]
     assert [call["function"]["arguments"] for call in message["tool_calls"]] == ['{"a":1}']
 
 
@@ -32,7 +34,7 @@ async def test_an_empty_finish_reason_is_none() -> None:
         await answer.events(delta("", tool_calls=[first]), delta("stop", tool_calls=[rest]))
 
     async with upstream(script) as served, door(served.url) as (client, _):
-        message = (await chat(client)).json()["choices"][0]["message"]
+        message = (await chat(client, tools=[LOOK])).json()["choices"][0]["message"]
     assert [call["function"]["arguments"] for call in message["tool_calls"]] == ['{"a":1}']
 
 
