@@ -32,12 +32,12 @@ def translate(source: str, constants: frozenset[tuple[int, bool | int]] = frozen
     source = THREADGROUP_ARGUMENT.sub("", SYSTEM_INCLUDE.sub("", source))
     numbers = itertools.count()
     source = THREADGROUP_VARIABLES.sub(lambda found: _from_arena(found, numbers), source)
-    return FUNCTION_CONSTANT.sub(
-        lambda found: (
-            f"static constexpr {found[1]} {found[2]} = {int(dict(constants).get(int(found[3]), 0))};"
-        ),
-        source,
-    )
+    values = dict(constants)
+
+    def constant(found: re.Match[str]) -> str:
+        return f"static constexpr {found[1]} {found[2]} = {int(values.get(int(found[3]), 0))};"
+
+    return FUNCTION_CONSTANT.sub(constant, source)
 
 
 @functools.cache

@@ -25,6 +25,13 @@ typedef bfloat bfloat16_t;
 #define __METAL_VERSION__ 320
 #endif
 #define METAL_FUNC inline __attribute__((always_inline))
+#define INFINITY __builtin_inff()
+#define NAN __builtin_nanf("")
+#define HUGE_VALF INFINITY
+#define MAXFLOAT 3.40282346638528859811704183484516925e+38f
+#define FLT_MAX MAXFLOAT
+#define FLT_MIN 1.17549435082228750797e-38f
+#define FLT_EPSILON 1.1920928955078125e-07f
 #define M_PI_F 3.14159265358979323846f
 #define M_1_PI_F 0.318309886183790671538f
 #define M_SQRT1_2_F 0.707106781186547524401f
