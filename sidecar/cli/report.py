@@ -21,16 +21,18 @@ if TYPE_CHECKING:
 PACKAGES = ("pillion", "mlx", "mlx-lm", "numpy")
 
 
-def check_writable(path: Path | None) -> None:
-    """Raises RequestError now rather than after minutes of measuring."""
+def check_writable(path: Path | None, option: str = "--json") -> None:
+    """Raises RequestError, which names `option`, now rather than after minutes of measuring."""
     if path is None:
         return
     folder = path.parent
     if path.is_dir() or not folder.is_dir():
         what = "is a folder" if path.is_dir() else f"there is no folder {folder}"
-        raise RequestError(f"--json {path}: {what}", field="json")
+        raise RequestError(f"{option} {path}: {what}", field=option.removeprefix("--"))
     if not os.access(path if path.exists() else folder, os.W_OK):
-        raise RequestError(f"--json {path}: no permission to write there", field="json")
+        raise RequestError(
+            f"{option} {path}: no permission to write there", field=option.removeprefix("--")
+        )
 
 
 def write_report(path: Path, figures: Mapping[str, Any], **more: object) -> None:
