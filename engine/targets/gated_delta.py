@@ -57,11 +57,11 @@ class RecordingGatedDelta(nn.Module):
     def run_with(self, names: Mapping[str, Callable[..., Any]]) -> None:
         """From now on the layer's code sees other functions under these module-level names."""
         self._plain: Any = with_names(type(self.layer).__call__, names)
-        self._recurrence = self._plain.__globals__[RECURRENCE]
+        self.recurrence = self._plain.__globals__[RECURRENCE]
         self._recorded: Any = with_names(self._plain, {RECURRENCE: self._record})
 
     def _record(self, *arguments: Any, **options: Any) -> tuple[mx.array, mx.array]:
-        recurrence = self._recurrence
+        recurrence = self.recurrence
         if self.kernels is not None and self.kernels.cover(arguments, options):
             return self._record_by(self.kernels, arguments)
         self._tapes.append(

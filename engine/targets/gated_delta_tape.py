@@ -13,11 +13,11 @@ from typing import Any
 
 import mlx.core as mx
 import mlx.nn as nn
-from mlx_lm.models.gated_delta import compute_g, gated_delta_kernel
+from mlx_lm.models.gated_delta import compute_g
 
 from engine.targets.recurrent import RecurrentCache, window_after
 from metal.chip import Chip
-from metal.gated_delta import Rows, Shape, Tape, fits, gated_delta, replay, resume
+from metal.gated_delta import Rows, Shape, Tape, fits, gated_delta, random_rows, replay, resume
 from metal.kernel import Compiler
 
 
@@ -58,8 +58,8 @@ class TapeKernels:
 
         before: how the given state did, if from a tape.
         """
-        q, k, v, a, b, a_log, dt_bias, state = arguments[:8]
-        rows = q, k, v, compute_g(a_log, a, dt_bias), mx.sigmoid(b)
+        q, _, v, *_, state = arguments[:8]
+        rows = rows_of(arguments)
         if before is not None and before.state is state:
             y, tape = resume(before.tape, before.keep, *rows, compiler=self.compiler)
             after = self.after(tape, tape.rows)
@@ -88,15 +88,22 @@ class KernelTape:
         return window_after(self.conv_input, self.tape.rows, keep), after.state
 
 
-def single_row(rows: Rows, state: mx.array) -> tuple[mx.array, mx.array]:
-    """mlx-lm's kernel, which computes forwards that are not taken back."""
-    y, after = gated_delta_kernel(*rows, state)
-    return y, after
+def rows_of(arguments: tuple[Any, ...]) -> Rows:
+    """What the kernels take, of what `gated_delta_update` takes."""
+    q, k, v, a, b, a_log, dt_bias = arguments[:7]
+    return q, k, v, compute_g(a_log, a, dt_bias), mx.sigmoid(b)
 
 
 def shape_of(layer: nn.Module) -> Shape:
     """Of an mlx-lm GatedDeltaNet layer."""
     return Shape(layer.num_k_heads, layer.num_v_heads, layer.head_k_dim, layer.head_v_dim)
+
+
+def made_up(layer: nn.Module, dtype: mx.Dtype, rows: int) -> tuple[Any, ...]:
+    """Arguments of `gated_delta_update` as the layer passes them, random but for its weights."""
+    (q, k, v, gates, _), state = random_rows(shape_of(layer), dtype, rows)
+    a, b = (mx.random.normal(gates.shape, key=mx.random.key(i)).astype(dtype) for i in (7, 8))
+    return q, k, v, a, b, layer.A_log, layer.dt_bias, state
 
 
 def _shape(k: mx.array, v: mx.array) -> Shape:

@@ -11,7 +11,9 @@ from emulator import Machine
 from mlx_lm.models import gated_delta as theirs
 
 from engine.targets.recurrent import with_names
-from metal.gated_delta import Recurrence, Rows
+from metal.gated_delta import Rows
+
+Recurrence = Callable[[Rows, mx.array], tuple[mx.array, mx.array]]
 
 
 def stock_kernel(machine: Machine) -> Recurrence:

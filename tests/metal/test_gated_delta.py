@@ -9,7 +9,9 @@ from stock_gated_delta import stock_kernel
 
 from metal.chip import Chip
 from metal.gated_delta import (
+    Rows,
     Shape,
+    Single,
     differs,
     fits,
     gated_delta,
@@ -97,15 +99,19 @@ def test_single_rows_of_mlx_lm_have_the_same_bits(record_claim):
     """Where products and sums are fused, as Apple's compiler has it, and simd_sum adds neighbours
     first; at 128, mlx-lm writes its tree out as well. The check at load sees where it is not so."""
     for width, dtype in ((128, mx.bfloat16), (64, mx.float32)):
-        shape = Shape(1, 2, width, 8)
+        rows, state = random_rows(Shape(1, 2, width, 8), dtype, 4)
         machine = Machine(contraction="on", sum_order="ascending", schedule=4)
-        fault = differs(shape, dtype, stock_kernel(machine), count=4, compiler=machine.metal_kernel)
+        compiler = machine.metal_kernel
+        fault = differs(rows, state, single_rows(machine, rows), compiler=compiler)
         record_claim("gated_delta", f"mlx-lm at {width}: {fault}", not fault, bits=True)
     other = Machine(contraction="on", sum_order="descending")
-    compiler = machine.metal_kernel
-    assert "row 1 has other bits" in differs(
-        shape, dtype, stock_kernel(other), count=4, compiler=compiler
-    )
+    fault = differs(rows, state, single_rows(other, rows), compiler=compiler)
+    assert "row 1 has other bits" in fault
+
+
+def single_rows(machine: Machine, rows: Rows) -> Single:
+    stock = stock_kernel(machine)
+    return lambda t, state: stock(part(rows, slice(t, t + 1)), state)
 
 
 def test_rows_that_are_masked_leave_the_state(record_claim):

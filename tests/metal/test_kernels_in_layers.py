@@ -1,0 +1,131 @@
+"""GatedDeltaNet and attention layers take the kernels that are exact and worth it, no others."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import replace
+
+import mlx.core as mx
+import pytest
+from emulated_gpu import few, gpu
+from emulator import Machine, mlx_kernels
+from stock_gated_delta import stock_update
+
+from engine import EngineOptions
+from engine.cpu.functions import Named
+from engine.gpu.attention import Rows, chosen, examine_attention, kernel_attention, shape_of
+from engine.gpu.recurrence import use_tape
+from engine.loading.load import load
+from engine.targets.gated_delta import RECURRENCE, RecordingGatedDelta
+from engine.targets.target import Target, bind
+from metal.race import served
+from metal.verify_attention import Shape
+
+pytestmark = pytest.mark.metal
+
+
+class WonBy:
+    """A clock by which the first of two steps that take turns takes `first` s, the other 1 s."""
+
+    def __init__(self, first: float) -> None:
+        self._times = itertools.cycle((0.0, first, 0.0, 1.0))
+
+    def __call__(self) -> float:
+        return next(self._times)
+
+
+@pytest.fixture(scope="module")
+def target() -> Target:
+    loaded = load(EngineOptions(model="builtin"), lambda what, share: None)
+    return bind(loaded.model, loaded.config)
+
+
+@pytest.fixture
+def recorder(target: Target) -> RecordingGatedDelta:
+    recorder = target.model.layers[0].linear_attn
+    recorder.kernels = None
+    return recorder
+
+
+@pytest.mark.parametrize(
+    ("first", "order", "against"),
+    [
+        (0.5, "ascending", ""),
+        (1.0, "ascending", "a re-run takes 1.00 of the time"),
+        (0.5, "descending", "has other bits than row by row"),
+    ],
+)
+def test_a_layer_records_on_kernels_that_are_exact_and_faster(recorder, first, order, against):
+    recorder.run_with({RECURRENCE: stock_update(Machine(sum_order=order))})
+    trials = replace(few(4), clock=WonBy(first))
+    said = use_tape(recorder, gpu(Machine()), trials)
+    assert said.endswith(against)
+    assert bool(said) is bool(against)
+    assert (recorder.kernels is not None) is (not against)
+
+
+def test_a_layer_without_a_kernel_keeps_to_the_re_run(recorder):
+    recorder.layer.head_v_dim = 60
+    try:
+        assert use_tape(recorder, gpu(Machine()), few(4)) == "there is no kernel"
+    finally:
+        recorder.layer.head_v_dim = 64
+    assert recorder.kernels is None
+
+
+SHAPE = Shape(4, 2, 64)
+
+
+def stock_attention(queries, keys, values, cache, scale, mask, sinks=None):
+    causal = mask == "causal"
+    return mlx_kernels.attention(Machine(), queries, keys, values, scale=scale, causal=causal)
+
+
+def test_attention_serves_every_number_of_rows_or_none():
+    """MLX's own rows are exact up to the end of its vector kernel; ours never have its bits."""
+    trials = replace(few(5), clock=WonBy(0.9))
+    contexts = (20, 20)
+    found = examine_attention(stock_attention, SHAPE, mx.float32, gpu(Machine()), trials, contexts)
+    assert (found.fault, found.like_stock) == ("", False)
+    assert all(found.stock_exact.values())
+    assert served(found) == {1, 2, 3, 4, 5}
+    trials = replace(trials, clock=WonBy(1.1))
+    found = examine_attention(stock_attention, SHAPE, mx.float32, gpu(Machine()), trials, contexts)
+    assert served(found) == set()
+    found = examine_attention(
+        stock_attention, Shape(4, 3, 64), mx.float32, gpu(Machine()), trials, contexts
+    )
+    assert found.fault == "there is no kernel"
+
+
+def test_what_the_kernels_do_not_cover_is_stock():
+    calls = []
+
+    def stock(queries, keys, values, **options):
+        calls.append(options["mask"])
+        return queries
+
+    function = kernel_attention(stock, SHAPE, 4, gpu(Machine()))
+    rows = Rows.made_up(SHAPE, mx.float32, 12, 6)
+    assert not mx.array_equal(rows.run(function, 0, 4), rows.queries[:, :, :4])
+    assert calls == []
+    rows.run(function, 0, 5)
+    shown = mx.ones((2, 14), mx.bool_)
+    for mask in (shown, None):
+        function(rows.queries[:, :, :2], rows.keys, rows.values, cache=None, scale=0.125, mask=mask)
+    assert calls == ["causal", shown, None]
+
+
+def test_the_attention_layers_of_the_builtin_model(target):
+    layer = target.model.layers[3].self_attn
+    assert shape_of(layer) == SHAPE
+    assert shape_of(target.model.layers[0].linear_attn) is None
+    assert shape_of(target.model.layers[0].mlp) is None
+    verdicts = {("attention", SHAPE, layer.q_norm.weight.dtype): ""}
+    taken = chosen(layer, gpu(Machine()), few(4), verdicts)
+    assert isinstance(taken, Named)
+    x = mx.random.normal((1, 4, 256), key=mx.random.key(1)).astype(layer.q_norm.weight.dtype)
+    expected = layer(x, "causal")
+    assert mx.abs(taken(x, "causal") - expected).max() <= 0.01 * mx.abs(expected).max()
+    refused = dict.fromkeys(verdicts, "stock MLX is faster")
+    assert chosen(layer, gpu(Machine()), few(4), refused) is layer
