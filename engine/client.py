@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import itertools
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
@@ -34,6 +35,9 @@ from engine.reply_pieces import PieceReader
 from engine.worker import Worker
 
 Message = Mapping[str, Any]
+
+_LONG = 1 << 16
+"""Characters (or token ids) that a tokenizer takes tens of milliseconds for."""
 
 
 class Detokenizer(Protocol):
@@ -210,8 +214,8 @@ class EngineClient:
         self._replies: dict[str, Reply] = {}
         self._ids = itertools.count(1)
         self._codec_thread = Worker("codec")
-        # Not the codec's thread, where keystrokes would wait for a slow schema.
-        self._grammar_threads = ThreadPoolExecutor(max_workers=2, thread_name_prefix="grammar")
+        # Not the codec's thread, where keystrokes would wait for a slow schema or a long text.
+        self._slow_threads = ThreadPoolExecutor(max_workers=2, thread_name_prefix="codec-slow")
         self._loop: asyncio.AbstractEventLoop | None = None
         self._changed = asyncio.Event()
         self._news = asyncio.Event()
@@ -348,8 +352,10 @@ class EngineClient:
         return codec
 
     async def _on_codec_thread(self, method: str, *args: Any, **kwargs: Any) -> Any:
-        codec = self._codec()
-        return await self._codec_thread.run(lambda: getattr(codec, method)(*args, **kwargs))
+        call = functools.partial(getattr(self._codec(), method), *args, **kwargs)
+        if _length(args) + _length(kwargs) > _LONG:
+            return await asyncio.get_running_loop().run_in_executor(self._slow_threads, call)
+        return await self._codec_thread.run(call)
 
     async def encode(self, text: str, *, control: bool = False) -> list[int]:
         """See `Codec.encode`."""
@@ -380,7 +386,7 @@ class EngineClient:
             return prompt
         codec, loop = self._codec(), asyncio.get_running_loop()
         grammar = await loop.run_in_executor(
-            self._grammar_threads, lambda: codec.grammar(reply, tools, prompt=prompt)
+            self._slow_threads, lambda: codec.grammar(reply, tools, prompt=prompt)
         )
         return msgspec.structs.replace(prompt, grammar=grammar)
 
@@ -421,7 +427,19 @@ class EngineClient:
         # The endings of open requests are already queued on the loop; let them through.
         await asyncio.sleep(0)
         self._codec_thread.stop()
-        self._grammar_threads.shutdown(wait=False, cancel_futures=True)
+        self._slow_threads.shutdown(wait=False, cancel_futures=True)
+
+
+def _length(value: Any) -> int:
+    """Characters and numbers in plain data."""
+    if isinstance(value, str):
+        return len(value)
+    if isinstance(value, Mapping):
+        return sum(map(_length, value.values()))
+    if isinstance(value, list | tuple):
+        ids = value and isinstance(value[0], int)
+        return len(value) if ids else sum(map(_length, value))
+    return 0
 
 
 def error_of(failed: Failed) -> Exception:

@@ -72,6 +72,9 @@ def _told(role: str, blocks: Sequence[Block], where: str) -> list[dict[str, Any]
             if not block.tool_use_id:
                 raise RequestError(f"{here}.tool_use_id is missing", field=f"{here}.tool_use_id")
             content = _result(block.content, f"{here}.content")
+            if block.is_error:
+                # Templates have no place for it, so the model reads it.
+                content = f"Error: {content}"
             results.append({"role": "tool", "tool_call_id": block.tool_use_id, "content": content})
         else:
             texts.append(_text(block, here))

@@ -27,7 +27,7 @@ from sidecar.http.schema.messages_response import (
 )
 from sidecar.http.schema.usage import facts_of
 from sidecar.http.sse import EventStream
-from sidecar.jobs.chat import Chat, open_turn, render
+from sidecar.jobs.chat import Chat, characters_of, check_countable, open_turn, render
 from sidecar.jobs.turn import Ended, Part, Progress, Turn, Waiting, head_of
 from sidecar.services import Services
 
@@ -96,6 +96,7 @@ class CountTokens(Endpoint[CountTokensRequest]):
         chat = chat_of(wire)
         # What does not fit is counted, too, and what holds a reply to a form costs no tokens.
         chat = msgspec.structs.replace(chat, reply=None)
+        check_countable(characters_of(chat), "messages")
         boundless = msgspec.structs.replace(model, context=2**62)
         prompt = await render(self.services, chat, boundless)
         await exchange.json(TokenCount(len(prompt.tokens)))

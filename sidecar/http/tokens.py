@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Sequence
+
 from engine import RequestError
 from sidecar.http.endpoint import Endpoint, Exchange
 from sidecar.http.models import served_model
@@ -12,6 +15,7 @@ from sidecar.http.schema.infill import (
     TokenizeRequest,
     TokenPiece,
 )
+from sidecar.jobs.chat import check_countable
 
 
 class Tokenize(Endpoint[TokenizeRequest]):
@@ -25,6 +29,7 @@ class Tokenize(Endpoint[TokenizeRequest]):
         text = wire.content if wire.content is not None else wire.prompt
         if text is None:
             raise RequestError("content is missing", field="content")
+        check_countable(len(text), "content" if wire.content is not None else "prompt")
         ids = await engine.encode(text, control=wire.parse_special)
         begin = await engine.encode("", control=True)
         if wire.parse_special and not wire.add_special and begin and ids[: len(begin)] == begin:
@@ -34,7 +39,8 @@ class Tokenize(Endpoint[TokenizeRequest]):
         tokens: tuple[int | TokenPiece, ...] = tuple(ids)
         if wire.with_pieces:
             spelled = await engine.token_bytes()
-            tokens = tuple(_piece(token, spelled[token]) for token in ids)
+            # For a long text this takes a while, and others wait for the loop.
+            tokens = await asyncio.to_thread(_pieces, ids, spelled)
         await exchange.json(Tokenized(tokens=tokens, count=len(ids), max_model_len=model.context))
 
 
@@ -45,6 +51,7 @@ class Detokenize(Endpoint[DetokenizeRequest]):
 
     async def answer(self, wire: DetokenizeRequest, exchange: Exchange) -> None:
         size = served_model(self.services).vocab_size
+        check_countable(len(wire.tokens), "tokens")
         for index, token in enumerate(wire.tokens):
             if not 0 <= token < size:
                 raise RequestError(
@@ -53,6 +60,10 @@ class Detokenize(Endpoint[DetokenizeRequest]):
                 )
         text = await self.services.engine.decode(wire.tokens)
         await exchange.json(Detokenized(content=text, prompt=text))
+
+
+def _pieces(ids: Sequence[int], spelled: Sequence[bytes]) -> tuple[TokenPiece, ...]:
+    return tuple(_piece(token, spelled[token]) for token in ids)
 
 
 def _piece(token: int, spelled: bytes) -> TokenPiece:

@@ -64,6 +64,10 @@ class Chat(Struct, frozen=True, kw_only=True):
     session: str | None = None
 
 
+MOST_COUNTED = 1 << 21
+"""Characters of a text that is only counted, or shown as tokens."""
+
+
 async def open_turn(services: Services, chat: Chat, model: ModelInfo) -> Turn:
     """Render the turn's prompt and open its choices, which the caller must close.
 
@@ -208,8 +212,12 @@ def sampling_of(chat: Chat, config: ChatConfig, model: ModelInfo) -> Sampling:
 def _check_before_rendering(chat: Chat, model: ModelInfo) -> None:
     if any(not stop for stop in chat.stop):
         raise RequestError("stop must not contain an empty string", field="stop")
-    characters = sum(_characters(message.get("content")) for message in chat.messages)
-    check_length(characters, model, "messages")
+    check_length(characters_of(chat), model, "messages")
+
+
+def characters_of(chat: Chat) -> int:
+    """How long the messages' texts are."""
+    return sum(_characters(message.get("content")) for message in chat.messages)
 
 
 def check_length(characters: int, model: ModelInfo, field: str) -> None:
@@ -217,6 +225,17 @@ def check_length(characters: int, model: ModelInfo, field: str) -> None:
     if characters > model.context * _MAX_CHARACTERS_PER_TOKEN:
         tokens = characters // _MAX_CHARACTERS_PER_TOKEN
         raise ContextLengthExceeded(tokens, model.context, field=field)
+
+
+def check_countable(length: int, field: str) -> None:
+    """Raises RequestError for what is too long to be counted, whatever the model's context."""
+    if length > MOST_COUNTED:
+        raise RequestError(
+            f"{field}: no more than {MOST_COUNTED} characters or tokens are counted at once; send "
+            "it in parts",
+            field=field,
+            code="body_too_large",
+        )
 
 
 def _characters(content: Any) -> int:

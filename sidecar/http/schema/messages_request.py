@@ -24,6 +24,7 @@ class Block(Struct, frozen=True):
     input: dict[str, Any] | None = None
     tool_use_id: str | None = None
     content: str | list[Block] | None = None
+    is_error: bool | None = None
 
 
 class Turn(Struct, frozen=True):

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
+import threading
+from collections.abc import Sequence
 from typing import Any
 
 import httpx2
 import pytest
 from http_door import asgi_door, chat, error_of, events_of
+from waiting import until
 
 from engine import GenerateRequest, Priority
 from engine.testing import EOS, FIM_MIDDLE, FIM_PREFIX, FIM_SUFFIX, ByteCodec, FakeEngine
+from sidecar.jobs.chat import MOST_COUNTED
 
+LONG = "x" * 70_000
 PATH = "/v1/completions"
 
 
@@ -166,6 +172,65 @@ async def test_warming_up_computes_the_prompt_and_nothing_else() -> None:
     response, (request,) = await asked("/infill", **GAP, n_predict=0, t_max_predict_ms=1)
     assert request.warm
     assert (response.json()["content"], response.json()["tokens_predicted"]) == ("", 0)
+
+
+@pytest.mark.parametrize(
+    ("path", "fields"),
+    [
+        ("/tokenize", {"content": LONG}),
+        ("/detokenize", {"tokens": [65] * len(LONG)}),
+        ("/v1/messages/count_tokens", {"messages": [{"role": "user", "content": LONG}]}),
+    ],
+)
+async def test_others_are_answered_while_a_long_text_is_read(
+    path: str, fields: dict[str, Any]
+) -> None:
+    begun, answered = threading.Event(), threading.Event()
+
+    class SlowCodec(ByteCodec):
+        """Not done with a long text before somebody else was answered."""
+
+        def wait_for(self, length: int) -> None:
+            if length >= len(LONG):
+                begun.set()
+                assert answered.wait(60), "nobody else was answered"
+
+        def encode(self, text: str, *, control: bool = False) -> list[int]:
+            self.wait_for(len(text))
+            return super().encode(text, control=control)
+
+        def decode(self, tokens: Sequence[int]) -> str:
+            self.wait_for(len(tokens))
+            return super().decode(tokens)
+
+        def chat(self, messages: Any, **variables: Any) -> Any:
+            self.wait_for(sum(len(message["content"]) for message in messages))
+            return super().chat(messages, **variables)
+
+    engine = FakeEngine("ok")
+    async with asgi_door(engine) as client:
+        engine.codec = SlowCodec()
+        reading = asyncio.create_task(client.post(path, json=fields))
+        await until(begun.is_set)
+        for _ in range(3):
+            assert (await client.post(PATH, json={"prompt": "def "})).status_code == 200
+            assert (await chat(client)).status_code == 200
+        answered.set()
+        assert (await reading).status_code == 200
+
+
+async def test_what_is_too_long_to_be_counted() -> None:
+    text = "x" * (MOST_COUNTED + 1)
+    messages = [{"role": "user", "content": text}]
+    cases: list[tuple[str, dict[str, Any], str]] = [
+        ("/tokenize", {"content": text}, "content"),
+        ("/detokenize", {"tokens": [65] * len(text)}, "tokens"),
+        ("/v1/messages/count_tokens", {"messages": messages}, "messages"),
+    ]
+    for path, fields, name in cases:
+        refused, _ = await asked(path, **fields)
+        assert refused.status_code == 413
+        assert refused.json()["error"]["message"].startswith(name)
 
 
 async def test_several_fillings_and_an_end_in_time() -> None:

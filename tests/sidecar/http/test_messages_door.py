@@ -88,13 +88,14 @@ async def test_what_a_conversation_becomes() -> None:
         {"type": "tool_use", "id": "toolu_1", "name": "read", "input": {"path": "a"}},
     ]
     result = {"type": "tool_result", "tool_use_id": "toolu_1", "content": [_text("text")]}
+    failed = {"type": "tool_result", "tool_use_id": "t", "content": "no file", "is_error": True}
     marked = _text("Go on.") | {"cache_control": {"type": "ephemeral"}}
     body = ASK | {
         "system": [_text("x-anthropic-billing-header: cc_version=1;"), _text("Be brief.")],
         "messages": [
             {"role": "user", "content": "hello"},
             {"role": "assistant", "content": blocks},
-            {"role": "user", "content": [result, marked]},
+            {"role": "user", "content": [result, failed, marked]},
             {"role": "system", "content": "Careful."},
         ],
         "tools": [READ, {"type": "web_search_20250305", "name": "web_search"}],
@@ -116,6 +117,7 @@ async def test_what_a_conversation_becomes() -> None:
             "tool_calls": [{"id": "toolu_1", "type": "function", "function": call}],
         },
         {"role": "tool", "tool_call_id": "toolu_1", "content": "text"},
+        {"role": "tool", "tool_call_id": "t", "content": "Error: no file"},
         {"role": "user", "content": "Go on."},
         {"role": "system", "content": "Careful."},
     ]
