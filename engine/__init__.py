@@ -41,6 +41,7 @@ from engine.messages import (
     ToolCall,
     Totals,
 )
+from engine.metal_report import KernelReport, MetalReport
 from engine.peer_weights import PeerWeights
 from engine.prefix_cache.messages import (
     CACHE_ACTIONS,
@@ -94,6 +95,8 @@ __all__ = [
     "Grammar",
     "Grid",
     "InstalledModel",
+    "KernelReport",
+    "MetalReport",
     "ModelError",
     "ModelInfo",
     "NotReady",
@@ -133,6 +136,7 @@ __all__ = [
     "installed_models",
     "instructions",
     "known_drafters",
+    "metal_report",
     "parity_command",
     "peer_weights_command",
     "pull_model",
@@ -157,6 +161,26 @@ def engine_backend(options: EngineOptions, cache: CacheOptions | None = None) ->
     from engine.engine import Engine
 
     return Engine(options, cache=cache)
+
+
+def metal_report(
+    options: EngineOptions, progress: Callable[[str, float | None], None]
+) -> MetalReport | None:
+    """Try every Metal kernel at every shape of the model of `options`; None without Metal.
+
+    progress: gets what is done, and its share in [0, 1] where that is known. Reads a few of the
+    model's weights. Raises what loading a model raises.
+    """
+    import metal
+
+    if not metal.available():
+        return None
+    from engine.gpu.self_test import self_test
+    from engine.loading.load import load_lazily
+    from engine.targets.target import bind
+
+    model, config, name = load_lazily(options, progress)
+    return self_test(bind(model, config).model, name, progress=progress)
 
 
 def scripted_client(reply: str) -> EngineClient:

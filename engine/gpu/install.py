@@ -10,10 +10,12 @@ import mlx.nn as nn
 
 from engine.cpu.install import replace_parts
 from engine.errors import RequestError
+from engine.gpu import attention, recurrence
 from engine.gpu.device import Device
 from engine.gpu.examine import Trials, examine
 from engine.gpu.modules import RowKernel, kernel_for
 from engine.targets.gated_delta import RecordingGatedDelta
+from engine.targets.gated_delta_tape import TapeKernels
 from metal.race import served
 from metal.verify_matmul import Tiling
 
@@ -22,20 +24,24 @@ Verdict = tuple[frozenset[int], Tiling, str]
 
 @dataclass
 class Installed:
-    """modules: on a kernel. verdicts: by kind and shape, the numbers of rows a kernel serves, how
-    it is tiled, and what is wrong with it."""
+    """modules: on a kernel. products: by kind and shape, the numbers of rows that a kernel serves,
+    how it is tiled, and what is wrong with it. layers: by kind and shape, what is against one."""
 
     modules: int = 0
-    verdicts: dict[tuple[Any, ...], Verdict] = field(default_factory=dict)
+    products: dict[tuple[Any, ...], Verdict] = field(default_factory=dict)
+    layers: dict[tuple[Any, ...], str] = field(default_factory=dict)
 
     def __str__(self) -> str:
         said = f"Metal kernels in {self.modules} modules"
-        for (kind, shape, dtype), (rows, _, fault) in self.verdicts.items():
-            name = f"{kind.__name__} {shape} {str(dtype).removeprefix('mlx.core.')}"
+        for (kind, *shape), (rows, _, fault) in self.products.items():
+            name = f"{kind.__name__} {_named(shape)}"
             if rows:
                 said += f"; {name}: {_ranges(rows)} rows"
             elif fault:
                 said += f"; not for {name}: {fault}"
+        for (kind, *shape), against in self.layers.items():
+            name = f"{kind} {_named(shape)}"
+            said += f"; not for {name}: {against}" if against else f"; {name}"
         return said
 
 
@@ -64,27 +70,45 @@ def install(
 
     def choose(module: nn.Module) -> nn.Module:
         if isinstance(module, RecordingGatedDelta):
+            _use_tape(module, installed, gpu, tried)
             return module
         kernel = kernel_for(module, gpu)
-        if kernel is None:
-            return module
-        return kernel if _use(kernel, installed, tried) else kernel.inner
+        if kernel is not None:
+            return kernel if _use(kernel, installed, tried) else kernel.inner
+        chosen = attention.chosen(module, gpu, tried, installed.layers)
+        installed.modules += chosen is not module
+        return chosen
 
     replace_parts(model, choose)
-    if not installed.verdicts:
+    if not installed.products and not installed.layers:
         return "stock MLX: no module of this model has a Metal kernel"
     return str(installed)
 
 
+def _use_tape(
+    recorder: RecordingGatedDelta, installed: Installed, device: Device, trials: Trials
+) -> None:
+    key = recurrence.key_of(recorder)
+    if key not in installed.layers:
+        installed.layers[key] = recurrence.use_tape(recorder, device, trials)
+    elif not installed.layers[key]:
+        recorder.kernels = TapeKernels(device.chip, device.compiler)
+    installed.modules += recorder.kernels is not None
+
+
 def _use(kernel: RowKernel, installed: Installed, trials: Trials) -> frozenset[int]:
     key = kernel.key()
-    if key not in installed.verdicts:
+    if key not in installed.products:
         findings = examine(kernel, trials)
-        installed.verdicts[key] = (served(findings), kernel.tiling, findings.fault)
-    rows, tiling, _ = installed.verdicts[key]
+        installed.products[key] = (served(findings), kernel.tiling, findings.fault)
+    rows, tiling, _ = installed.products[key]
     kernel.use(rows, tiling)
     installed.modules += bool(rows)
     return rows
+
+
+def _named(shape: list[Any]) -> str:
+    return " ".join(str(part).removeprefix("mlx.core.") for part in shape)
 
 
 def _ranges(rows: frozenset[int]) -> str:

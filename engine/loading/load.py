@@ -78,6 +78,18 @@ def load(options: EngineOptions, progress: Progress) -> Loaded:
     return Loaded(model=model, config=checkpoint.config, codec=codec, info=info)
 
 
+def load_lazily(
+    options: EngineOptions, progress: Progress
+) -> tuple[nn.Module, dict[str, Any], str]:
+    """The model of `options` with weights that are read when they are looked at, its parsed
+    config.json, and its name. Raises as `load` does."""
+    source = resolve(options.model)
+    path = fetch(options.model, options.revision, progress)
+    checkpoint = Checkpoint(path)
+    checkpoint.check()
+    return _load_weights(checkpoint), checkpoint.config, source.name
+
+
 def _avoid_run_time_compilation() -> None:
     """On a CPU, `mx.compile` runs g++ at first use, for seconds, and loads the result from a folder
     of a well-known name under the system's temporary one, where any user of the machine could have

@@ -73,6 +73,14 @@ def command(
     costs: Annotated[
         bool, typer.Option("--costs", help="Show what rounds cost here, by rows, and why.")
     ] = False,
+    metal: Annotated[
+        bool,
+        typer.Option(
+            "--metal",
+            help="Check the Metal kernels at the model's shapes, bits and time, and write "
+            "pillion-metal.json. Exits 4 where there is no Metal.",
+        ),
+    ] = False,
     client: Annotated[
         str | None,
         typer.Option(
@@ -89,6 +97,10 @@ def command(
 
         print_costs(load_config(path=config), as_json=as_json)
         return
+    if metal:
+        from sidecar.cli.metal_check import check_metal
+
+        check_metal(load_config(path=config), as_json=as_json)
     checks = []
     for check in _client_checks(client, config) if client is not None else checks_of(config):
         checks.append(check)

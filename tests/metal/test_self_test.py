@@ -1,0 +1,148 @@
+"""`pillion doctor --metal` with the emulator as the GPU: what is right, wrong, slow and broken."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import mlx.core as mx
+import mlx.nn as nn
+import pytest
+from emulated_gpu import few, gpu
+from emulator import KernelFault, Machine
+
+from engine.errors import EngineError, RequestError
+from engine.gpu.cost_grid import rows_worth_timing
+from engine.gpu.device import Device
+from engine.gpu.examine import examine
+from engine.gpu.install import install
+from engine.gpu.modules import RowKernel, kernel_for
+from engine.gpu.self_test import self_test
+from engine.metal_report import KernelReport
+from metal.chip import Chip
+
+ROWS = 3
+
+
+class Edited:
+    """A device whose every kernel has a word changed before it is compiled; what goes wrong is
+    raised as MLX raises it."""
+
+    def __init__(self, old: str, new: str) -> None:
+        self.old, self.new = old, new
+
+    def __call__(self, *, header: str, **options: Any) -> Any:
+        assert self.old in header
+        kernel = Machine().metal_kernel(header=header.replace(self.old, self.new), **options)
+
+        def launch(**arguments: Any) -> Sequence[mx.array]:
+            try:
+                return kernel(**arguments)
+            except KernelFault as fault:
+                raise RuntimeError(str(fault)) from None
+
+        return launch
+
+
+def model() -> nn.Module:
+    mx.random.seed(1)
+    made = nn.Sequential(
+        nn.Linear(192, 24, bias=False), nn.Linear(192, 24, bias=False), nn.Linear(64, 8, bias=True)
+    )
+    nn.quantize(made, group_size=32, bits=4)
+    made.layers.append(nn.Linear(8, 8))
+    return made
+
+
+def reports(device: Device) -> tuple[KernelReport, ...]:
+    report = self_test(model(), "tiny", trials=few(ROWS), device=device)
+    assert (report.device, report.architecture) == ("emulated M4", "applegpu_g16g")
+    assert (report.model, report.rows) == ("tiny", ROWS)
+    assert report.right is all(kernel.verdict != "wrong" for kernel in report.kernels)
+    return report.kernels
+
+
+@pytest.mark.metal
+def test_every_shape_is_tried_once_and_stock_rows_are_told_from_exact_ones():
+    one, other = reports(gpu(Machine()))
+    assert (one.kernel, one.shape) == ("verify_matmul", "192 -> 24, 4 bits in groups of 32")
+    assert (one.modules, other.modules) == (2, 1)
+    # MLX's wide kernel has other bits, ours those of its single row.
+    assert (one.like_stock, one.stock_exact, one.rows) == (True, (), (2, 3))
+    assert one.verdict == other.verdict == "used"
+    assert set(one.ours) == set(one.stock) == {1, ROWS}
+
+
+@pytest.mark.metal
+@pytest.mark.parametrize(
+    ("old", "new", "detail"),
+    [
+        ("return scale * products", "return 1.1f * scale * products", "values are off by"),
+        ("return scale * products", "return 1.0f * scael * products", "compile"),
+        # The number of rows in the last bits.
+        ("const float total = simd_sum(totals[m][r])",
+         "const float total = simd_sum(totals[m][r] * (1 + 1e-6f * M))", "rows differ from"),
+    ],
+)  # fmt: skip
+def test_a_kernel_that_is_wrong_is_named_and_not_used(old, new, detail):
+    device = replace(gpu(Machine()), compiler=Edited(old, new))
+    wrong = reports(device)
+    assert {kernel.verdict for kernel in wrong} == {"wrong"}
+    assert all(detail in kernel.detail for kernel in wrong)
+    made = model()
+    said = install(made, "auto", trials=few(ROWS), device=device)
+    assert "Metal kernels in 0 modules; not for VerifyLinear 192 -> 24" in said
+    assert not [module for module in made.modules() if isinstance(module, RowKernel)]
+
+
+@pytest.mark.metal
+def test_a_kernel_of_which_stock_mlx_is_an_equal_is_right_and_not_used():
+    """Stock MLX on a CPU has rows that do not depend on each other, and other bits than ours."""
+    device = replace(gpu(Machine()), stock=lambda module: module)
+    one, _ = reports(device)
+    assert (one.verdict, one.like_stock, one.stock_exact, one.rows) == ("stock", False, (2, 3), ())
+    made = model()
+    assert install(made, "auto", trials=few(ROWS), device=device).endswith("in 0 modules")
+
+
+@pytest.mark.metal
+def test_a_module_runs_the_kernel_for_few_rows_and_the_stock_module_for_more():
+    linear = model().layers[2]
+    kernel = kernel_for(linear, replace(gpu(Machine()), stock=lambda module: module))
+    assert examine(kernel, few(ROWS)).fault == ""
+    kernel.use(frozenset({2, 3}), kernel.tiling)
+    x = kernel.rows(4)
+    for rows in (1, 2, 3, 4):
+        assert mx.allclose(kernel(x[:, :rows]), linear(x[:, :rows]), atol=1e-4)
+    # Other types than the weights' are left to stock MLX.
+    assert kernel.group_size == 32
+    kernel.inner = lambda rows: "stock"
+    assert kernel(x[:, :2].astype(mx.bfloat16)) == kernel(x[:, :1]) == kernel(x) == "stock"
+
+
+def test_one_switch_turns_all_of_them_off():
+    made = model()
+    before = [type(module) for module in made.modules()]
+    assert install(made, "off", device=gpu(Machine())) == "stock MLX: kernels are turned off"
+    assert [type(module) for module in made.modules()] == before
+    with pytest.raises(RequestError, match="avx2 cannot be used: MLX computes on a GPU"):
+        install(made, "avx2", device=gpu(Machine()))
+
+
+@pytest.mark.skipif(Device.here() is not None, reason="this machine has Metal")
+def test_without_metal_there_is_nothing_to_try():
+    with pytest.raises(EngineError, match="there is no Metal here"):
+        self_test(model(), "tiny")
+    assert install(model(), "auto") == "stock MLX: this GPU is not known"
+
+
+def test_rows_are_timed_beside_steps_and_all_where_the_gpu_is_not_known():
+    made = model()
+    assert rows_worth_timing(made, 16, Chip(16, "g")) == [1, 2, 5, 6, 8, 9, 10, 11, 12, 13, 16]
+    kernel = kernel_for(made.layers[0], gpu(Machine()))
+    kernel.use(frozenset(range(2, 5)), kernel.tiling)
+    made.layers[0] = kernel
+    assert {4, 5} <= set(rows_worth_timing(made, 16, Chip(16, "g")))
+    if Device.here() is None:
+        assert rows_worth_timing(made, 4) == [1, 2, 3, 4]
