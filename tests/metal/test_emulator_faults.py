@@ -18,6 +18,8 @@ BACKWARD = Machine(schedule="backward")
 RANDOM = Machine(schedule=7)
 ADDRESS = Machine(sanitizer="address")
 THREAD = Machine(sanitizer="thread")
+PORTABLE = Machine(portable_fibers=True)
+PORTABLE_ADDRESS = Machine(portable_fibers=True, sanitizer="address")
 MEMORY = Machine(sanitizer="memory", check_outputs=False)
 
 GRID = "uint i = thread_position_in_grid.x;"
@@ -320,6 +322,8 @@ SOUND = [
     case("reversed, address", ADDRESS, "", REVERSE),
     case("reversed, thread", THREAD, "", REVERSE),
     case("reversed, memory", MEMORY, "", REVERSE),
+    case("reversed, portable", PORTABLE, "", REVERSE),
+    case("reversed, portable, address", PORTABLE_ADDRESS, "", REVERSE),
     case("written again behind a barrier", THREAD, "", TWICE),
     case("written again behind a barrier, random", RANDOM, "", TWICE),
     case("exchanged within a simdgroup", THREAD, "", WITHIN_SIMDGROUP),

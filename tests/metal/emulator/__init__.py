@@ -35,7 +35,7 @@ from .toolchain import PACKAGES, compiler
 
 __all__ = ["EmulatedKernel", "KernelFault", "Machine", "available", "every_machine", "missing"]
 
-missing = f"needs clang as Debian has it: apt-get install --no-install-recommends {PACKAGES}"
+missing = f"needs Linux and clang: apt-get install --no-install-recommends {PACKAGES}"
 
 
 def available() -> bool:

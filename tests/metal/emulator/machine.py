@@ -37,6 +37,7 @@ class Machine:
         the seed of a random one.
     sanitizer: "address" (with undefined behaviour), "thread" or "memory"; in a process of its own.
     flush_denormals: whether denormal numbers are zero.
+    portable_fibers: whether lanes switch by the C library's ucontext, as on other CPUs than x86-64.
     check_outputs: whether a floating-point output that shows a value nobody wrote is a fault.
     """
 
@@ -45,6 +46,7 @@ class Machine:
     schedule: Schedule = "forward"
     sanitizer: Sanitizer | None = None
     flush_denormals: bool = False
+    portable_fibers: bool = False
     check_outputs: bool = True
 
     def metal_kernel(
@@ -96,7 +98,7 @@ class Machine:
                 value = next(given)
                 buffers.append(host(value if isinstance(value, mx.array) else mx.array(value)))
         unit = (
-            f'#include "msl.h"\n{translate(source, frozenset((constants or {}).items()))}\n'
+            f"{translate(source, frozenset((constants or {}).items()))}\n"
             f"{entry(function, len(buffers), attributes)}"
         )
         grid = (
@@ -114,7 +116,12 @@ class Machine:
         self, unit: str, grid: Size, threadgroup: Size, buffers: launch.Buffers
     ) -> launch.Counts:
         """Builds a translation unit and runs it over `grid`, a size in threads."""
-        path = build(unit, contraction=self.contraction, sanitizer=self.sanitizer)
+        path = build(
+            unit,
+            contraction=self.contraction,
+            sanitizer=self.sanitizer,
+            portable=self.portable_fibers,
+        )
         seeded = isinstance(self.schedule, int)
         dispatch = launch.Dispatch(
             grid=grid,
@@ -218,7 +225,7 @@ class EmulatedKernel:
         )
         buffers = len(written.buffers) + len(self.output_names)
         unit = (
-            '#include "msl.h"\nusing namespace metal;\n'
+            "using namespace metal;\n"
             f'#line 1 "{self.name}.header.metal"\n{translate(self.header)}\n'
             f"{written.head}"
             f'#line 1 "{self.name}.metal"\n{translate(self.source)}\n}}\n'

@@ -68,12 +68,14 @@ def quantized_matmul(
     kernel: Literal["fast", "wide", "matrix"] | None = None,
     limit: int = 13,
 ) -> mx.array:
-    """`mx.quantized_matmul(..., transpose=True)` of x [M, K] by MLX's affine kernels.
+    """`mx.quantized_matmul(..., transpose=True)` of x [..., M, K] by MLX's affine kernels; all rows
+    are taken together.
 
     kernel: qmv_fast (row by row), qmv_wide or qmm_t; by default the one that MLX takes on a GPU of
     generation 15 or later for M rows: fast for one, wide below `limit`, else matrix.
     """
-    (rows, width), outputs = x.shape, w.shape[0]
+    width, outputs = x.shape[-1], w.shape[0]
+    rows = x.size // width
     if kernel is None:
         kernel = "fast" if rows == 1 else "wide" if rows < limit else "matrix"
     typed = f"{TYPES[x.dtype]}, {group_size}, {bits}"
@@ -107,7 +109,7 @@ def quantized_matmul(
         headers("utils.h", "steel/gemm/gemm.h", "quantized_utils.h", "quantized.h"),
         function,
         [w, scales, biases, x, *numbers, *unused],
-        {4: ((rows, outputs), x.dtype)},
+        {4: ((*x.shape[:-1], outputs), x.dtype)},
         attributes,
         threadgroups,
         threadgroup,

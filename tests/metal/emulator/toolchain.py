@@ -8,6 +8,7 @@ import os
 import platform
 import shutil
 import subprocess
+import sys
 import tempfile
 from pathlib import Path
 
@@ -29,6 +30,8 @@ KERNEL_FLAGS = [
     # Arithmetic in half and bfloat is rounded after every operation, as on the GPU.
     *("-Xclang", "-ffloat16-excess-precision=none", "-Xclang", "-fbfloat16-excess-precision=none"),
     *("-Xclang", "-cl-single-precision-constant"),
+    # A fresh checkout of the same text is the same header.
+    *("-Xclang", "-fvalidate-ast-input-files-content"),
     *("-Wno-unknown-attributes", "-Wno-ignored-attributes", "-Wno-unknown-pragmas"),
     *("-Wno-pass-failed", "-Wno-unused-value", "-Wno-unused-command-line-argument"),
 ]
@@ -49,7 +52,9 @@ RUNTIME_FLAGS = ["-std=c++17", "-O2", "-g1", "-fPIC"]
 
 @functools.cache
 def compiler() -> str | None:
-    """The first of `COMPILERS` that makes a program with a sanitizer and bfloat in it."""
+    """The first of `COMPILERS` that makes a program with a sanitizer and bfloat in it, on Linux."""
+    if sys.platform != "linux":
+        return None
     for name in COMPILERS:
         path = shutil.which(name)
         if path is not None and _works(path):
@@ -68,8 +73,10 @@ def _works(path: str) -> bool:
 
 
 @functools.cache
-def build(unit: str, *, contraction: str, sanitizer: str | None) -> Path:
+def build(unit: str, *, contraction: str, sanitizer: str | None, portable: bool) -> Path:
     """A translation unit as a shared library, or under a sanitizer as a program.
+
+    portable: whether fibers are the C library's instead of our own.
 
     What was built before is found by the hash of everything that went into it.
     Raises KernelFault ("compile") with the compiler's words.
@@ -79,21 +86,29 @@ def build(unit: str, *, contraction: str, sanitizer: str | None) -> Path:
         f"-ffp-contract={contraction}",
         *SANITIZER_FLAGS.get(str(sanitizer), []),
     ]
-    key = _digest(unit, *flags, _toolchain_digest())
+    key = _digest(unit, *flags, str(portable), _toolchain_digest())
     built = CACHE / (key if sanitizer else f"{key}.so")
     if not built.exists():
-        parts = [str(part) for part in _runtime(sanitizer)]
+        parts = [str(part) for part in _runtime(sanitizer, portable)]
         kind = [] if sanitizer else ["-shared"]
         source = CACHE / f"{key}.cpp"
         _write(source, unit)
-        include = ["-I", str(HERE / "msl")]
-        _compile([*flags, *include, str(source), *parts, *kind], built)
+        header = ["-include-pch", str(_precompiled(flags))]
+        _compile([*flags, *header, str(source), *parts, *kind], built)
     return built
 
 
-def _runtime(sanitizer: str | None) -> list[Path]:
+def _precompiled(flags: list[str]) -> Path:
+    """The language's header, compiled once for each set of flags: most of a small kernel's time."""
+    built = CACHE / f"msl-{_digest(*flags, _toolchain_digest())}.pch"
+    if not built.exists():
+        _compile([*flags, "-x", "c++-header", str(HERE / "msl" / "msl.h")], built)
+    return built
+
+
+def _runtime(sanitizer: str | None, portable: bool) -> list[Path]:
     """Object files of the scheduler, and of the main program where there is one."""
-    flags = list(RUNTIME_FLAGS)
+    flags = [*RUNTIME_FLAGS, *(["-DEMULATOR_UCONTEXT=1"] if portable else [])]
     if sanitizer == "thread":
         # Not instrumented: what it does between two lanes must not count as synchronisation.
         flags += ["-DEMULATOR_THREAD=1"]

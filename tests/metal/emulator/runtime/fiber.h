@@ -7,7 +7,9 @@
 
 #include <cstdio>
 #include <vector>
-#if !defined(__x86_64__)
+#if defined(__x86_64__) && !defined(EMULATOR_UCONTEXT)
+#define EMULATOR_ASSEMBLY 1
+#else
 #include <ucontext.h>
 #endif
 #if defined(__has_feature)
@@ -67,7 +69,7 @@ class Stacks {
   std::vector<char*> free_;
 };
 
-#if defined(__x86_64__)
+#ifdef EMULATOR_ASSEMBLY
 extern "C" void emulator_switch(void** save, void* to);
 asm(R"(
 .text
@@ -87,7 +89,7 @@ emulator_switch:
 struct Fiber {
   char* stack = nullptr;
   void* sanitizer_fiber = nullptr;
-#if defined(__x86_64__)
+#ifdef EMULATOR_ASSEMBLY
   void* stack_pointer = nullptr;
 #else
   ucontext_t registers;
@@ -98,7 +100,7 @@ struct Fiber {
 #ifdef EMULATOR_ADDRESS
     __asan_unpoison_memory_region(stack, kStackBytes);
 #endif
-#if defined(__x86_64__)
+#ifdef EMULATOR_ASSEMBLY
     void** top = reinterpret_cast<void**>(stack + kStackBytes);
     *--top = nullptr;  // keeps the stack aligned to 16 bytes at entry
     *--top = reinterpret_cast<void*>(body);
@@ -131,7 +133,7 @@ class Switcher {
 #ifdef EMULATOR_THREAD
     __tsan_switch_to_fiber(fiber.sanitizer_fiber, 1);
 #endif
-#if defined(__x86_64__)
+#ifdef EMULATOR_ASSEMBLY
     emulator_switch(&stack_pointer_, fiber.stack_pointer);
 #else
     swapcontext(&registers_, &fiber.registers);
@@ -157,7 +159,7 @@ class Switcher {
 #ifdef EMULATOR_THREAD
     __tsan_switch_to_fiber(sanitizer_fiber_, 1);
 #endif
-#if defined(__x86_64__)
+#ifdef EMULATOR_ASSEMBLY
     emulator_switch(&fiber.stack_pointer, stack_pointer_);
 #else
     swapcontext(&fiber.registers, &registers_);
@@ -169,7 +171,7 @@ class Switcher {
   }
 
  private:
-#if defined(__x86_64__)
+#ifdef EMULATOR_ASSEMBLY
   void* stack_pointer_ = nullptr;
 #else
   ucontext_t registers_;
