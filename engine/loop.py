@@ -31,6 +31,7 @@ from engine.drafters.dflash import DFlashModel
 from engine.drafters.dflash_drafter import DFlashDrafter
 from engine.drafters.grammar import GrammarDrafter
 from engine.drafters.portfolio import Portfolio
+from engine.drafters.prediction import PredictionDrafter
 from engine.errors import ContextLengthExceeded, PillionError, RequestError
 from engine.messages import (
     EngineOptions,
@@ -51,8 +52,9 @@ from engine.text.constraints import Constraint, Grammars
 from engine.text.healing import Healing
 from engine.text.regimes import RegimeParser
 
-# The block size that published drafters are trained for.
-DEFAULT_WIDTH = 8
+# Copies are as long as this where rows are cheap; the block of a trained drafter is shorter or as
+# long.
+DEFAULT_WIDTH = 16
 # The end of the prompt that finds a prediction again: longer than what two turns have in common.
 PREDICTED_BEHIND = 32
 # How often to look whether the prefix cache has come back from disk.
@@ -423,7 +425,7 @@ class DecodingLoop:
 
 
 def widest(drafter: DFlashModel | None) -> int:
-    """Rows of the widest verify forward unless another limit is asked for: a whole block."""
+    """Rows of the widest verify forward unless another limit is asked for: at least a block's."""
     return max(DEFAULT_WIDTH, drafter.config.block_size if drafter is not None else 0)
 
 
@@ -433,12 +435,13 @@ def portfolios(
     """How a request gets its drafters, given its seed (the drafter shares the target's noise)."""
 
     def new_portfolio(request: GenerateRequest, seed: int) -> Portfolio:
-        copy = CopyDrafter()
+        copy, prediction = CopyDrafter(), None
         if request.prediction:
+            prediction = PredictionDrafter(request.prediction, behind=len(request.prompt))
             # As if the prompt's end had been followed by it before.
             copy.commit([*request.prompt[-PREDICTED_BEHIND:], *request.prediction])
         if drafter is None:
-            return Portfolio(copy, None)
+            return Portfolio(copy, None, prediction)
         context = DFlashDrafter(
             drafter,
             embed=target.embed,
@@ -446,7 +449,7 @@ def portfolios(
             sampling=request.sampling,
             seed=seed if request.draft_seed is None else request.draft_seed,
         )
-        return Portfolio(copy, context)
+        return Portfolio(copy, context, prediction)
 
     return new_portfolio
 

@@ -112,7 +112,7 @@ class Grammar(Struct, frozen=True, kw_only=True):
     field: str = "grammar"
 
 
-DRAFTERS = ("copy", "dflash", "none")
+DRAFTERS = ("copy", "prediction", "dflash", "none")
 """Whom a request's `drafters` can name."""
 
 POLICIES = ("surplus", "always", "switch", "watch")
@@ -133,11 +133,11 @@ class GenerateRequest(Struct, frozen=True, kw_only=True):
     must_start_with: token healing. The prompt lacks these characters at its end; the reply is
         forced to begin with them and its text leaves them out again.
     grammar: the reply is held to it, and ends when it is complete. Not with must_start_with.
-    prediction: token ids that the reply may turn out to be, for the copy drafter.
+    prediction: token ids that the reply may turn out to be, but for changes.
     logprobs: report the log-probability of each token, and of so many likely ones in its place.
     draft: False decodes target-only; the tokens are the same.
     drafters: whose turn it is to draft, round by round and then again from the first: ``copy``,
-        ``dflash`` or ``none``. Empty leaves it to the engine. For comparisons and proofs.
+        ``prediction``, ``dflash`` or ``none``. Empty leaves it to the engine. For comparisons and proofs.
     policy: when to draft: ``surplus``, while it pays; ``always``; ``switch``, at random each round;
         ``watch``, never, but ask every drafter. All but the first are what surplus is measured and
         exactness proven with.

@@ -69,23 +69,24 @@ class Acceptance:
     def forecast(self, drafts: int) -> tuple[list[float], list[float]]:
         """Tokens that a round commits with 1, 2, ... `drafts` drafts: what is to be expected, and
         in a text such as usual, one standard deviation better than is known."""
-        expected, hoped = [], []
-        known = len(self._tried)
-        mean, tried = FIRST, 0.0
+        expected, hoped, doubt = [], [], self.doubt
+        accepted, tries = self._accepted, self._tried
+        known, mean = len(tries), FIRST
         usual = lost = best = sum_usual = sum_lost = sum_best = 1.0
         for index in range(drafts):
+            weight = WEIGHT
             if index < known:
-                tried = self._tried[index]
-                mean = (self._accepted[index] + WEIGHT * mean) / (tried + WEIGHT)
-            else:
-                tried = 0.0
+                weight += tries[index]
+                mean = (accepted[index] + WEIGHT * mean) / weight
             usual *= mean
             lost *= LOST
-            best *= min(1.0, mean + math.sqrt(mean * (1 - mean) / (tried + WEIGHT)))
+            high = mean + math.sqrt(mean * (1 - mean) / weight)
+            if high < 1:
+                best *= high
             sum_usual += usual
             sum_lost += lost
             sum_best += best
-            expected.append(sum_usual + self.doubt * (sum_lost - sum_usual))
+            expected.append(sum_usual + doubt * (sum_lost - sum_usual))
             hoped.append(sum_best)
         return expected, hoped
 

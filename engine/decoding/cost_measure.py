@@ -29,6 +29,8 @@ CONTEXTS = (64, 1024, 8192)
 REPEATS, FEWEST_REPEATS = 7, 3
 # What measuring at one context may take; after that the fewest repeats will do.
 SECONDS = 0.5
+# Rows up to which every number is timed, and beyond which every other one will do.
+EACH = 8
 # Tokens that a drafter which was idle for a while takes in at once.
 READ = 64
 
@@ -39,8 +41,8 @@ class CostMeasurement:
     """Measures round by round, so that whoever waits for the engine waits for one round at most.
 
     width: rows of the widest forward. drafter: the target's, which must be tapped for it.
-    context: the model's own, in tokens. counts: the rows that are timed, from 1 to `width`; all
-    unless given. clock: seconds.
+    context: the model's own, in tokens. counts: the rows that are timed, from 1 to `width`;
+    without them all up to `EACH`, and every other one. clock: seconds.
     """
 
     def __init__(
@@ -62,7 +64,7 @@ class CostMeasurement:
         most = context - 4 * (REPEATS + 1) * width - FEWEST_REPEATS * (READ + 1)
         self._contexts = [c for c in CONTEXTS if c <= most] or [max(2, most)]
         drafts = drafter.config.block_size - 1 if drafter is not None else 0
-        self._rows = counts or range(1, width + 1)
+        self._rows = counts or [n for n in range(1, width + 1) if n <= EACH or (width - n) % 2 == 0]
         self._drafts = range(1, min(drafts, width - 1) + 1)
         self._forward: list[tuple[float, ...]] = []
         self._draft: list[tuple[float, ...]] = []

@@ -28,9 +28,10 @@ class Arm(NamedTuple):
 class Plan(NamedTuple):
     """One drafter in one regime and length of context.
 
-    arms: those that commit notably more than target-only does (rate 1), the best first. hope: the
-    best rate that is possible as far as is known, with `reach` drafts. ceiling: the best rate were
-    it always right. most: drafts at most. draft: cost of proposing 0, 1, 2, ... drafts.
+    arms: those that commit notably more than target-only does (rate 1), the best first, and behind
+    each the best one with fewer drafts. hope: the best rate that is possible as far as is known,
+    with `reach` drafts. ceiling: the best rate were it always right. most: drafts at most. draft:
+    cost of proposing 0, 1, 2, ... drafts.
     """
 
     arms: tuple[Arm, ...]
@@ -65,19 +66,15 @@ class Plans:
         costs = self._costs.rounds(drafter, context)
         most = min(most, len(costs))
         expected, hoped = acceptance.forecast(most)
-        arms, hope, reach, ceiling = [], 0.0, 0, 0.0
-        for index in range(most):
-            cost = costs[index]
-            rate = expected[index] / cost
-            ceiling = max(ceiling, (index + 2) / cost)
-            if rate > LEAST_GAIN:
-                arms.append(Arm(rate, cost, index + 1))
-            if hoped[index] > hope * cost:
-                hope, reach = hoped[index] / cost, index + 1
-        arms.sort(key=_rate, reverse=True)
+        arms, best, hope, reach, ceiling = [], LEAST_GAIN, 0.0, 0, 0.0
+        for drafts, (cost, mean, high) in enumerate(zip(costs, expected, hoped, strict=False), 1):
+            if mean > best * cost:
+                best = mean / cost
+                arms.append(Arm(best, cost, drafts))
+            if high > hope * cost:
+                hope, reach = high / cost, drafts
+            if drafts + 1 > ceiling * cost:
+                ceiling = (drafts + 1) / cost
+        arms.reverse()
         draft = self._costs.proposals(drafter, context)
         return Plan(tuple(arms), hope, reach, ceiling, most, draft)
-
-
-def _rate(arm: Arm) -> float:
-    return arm.rate

@@ -14,8 +14,9 @@ from engine.drafters.drafter import Offer
 from engine.drafters.portfolio import Portfolio
 
 # Copying is free and nearly always right behind a match this long (in bits: eight tokens); a
-# shorter match loses to a trained drafter.
+# shorter match loses to a trained drafter. A prediction's place is as good once it is settled.
 LONG_MATCH = 4
+COPIES = ("prediction", "copy")
 BY_TURNS = "whoever's turn it is does not draft"
 
 
@@ -106,8 +107,8 @@ class Never(_Fixed):
 
 
 class Always(_Fixed):
-    """As many drafts as there are, every round: what the grammar forces, else a copy behind a
-    long match, else the trained drafter's.
+    """As many drafts as there are, every round: what the grammar forces, else the prediction or a
+    copy behind a long match, else the trained drafter's.
 
     turns: whose turn it is instead, round by round and then again from the first.
     """
@@ -124,10 +125,9 @@ class Always(_Fixed):
         by_name = {offer.drafter: offer for offer in offers}
         if self._turns is not None and "grammar" not in by_name:
             return by_name.get(next(self._turns))
-        copy = by_name.pop("copy", None)
-        if copy is not None and (copy.confidence >= LONG_MATCH or not by_name):
-            return copy
-        return next(iter(by_name.values()), None)
+        copies = [by_name.pop(name) for name in COPIES if name in by_name]
+        sure = [copy for copy in copies if copy.confidence >= LONG_MATCH]
+        return next(iter([*sure, *by_name.values(), *copies]), None)
 
 
 class Switching(_Fixed):

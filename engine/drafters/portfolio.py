@@ -34,14 +34,21 @@ class Portfolio:
     """Whoever does not draft stays in step: all see every committed token, and the context
     drafter every row that enters the target's cache.
 
-    grammar: set for a reply that is held to one. It drafts what the grammar forces.
+    prediction: of a reply that one is known for. grammar: set for a reply that is held to one. It
+    drafts what the grammar forces.
     """
 
-    def __init__(self, copy: Drafter | None, context: ContextDrafter | None) -> None:
+    def __init__(
+        self,
+        copy: Drafter | None,
+        context: ContextDrafter | None,
+        prediction: Drafter | None = None,
+    ) -> None:
         self.context = context
         self.grammar: Drafter | None = None
-        self._copy = copy
-        # Tokens that nobody copies from yet; None when all are read as they come.
+        # Those that read tokens alone.
+        self._readers = [one for one in (prediction, copy) if one is not None]
+        # Tokens that these have not read yet; None when all are read as they come.
         self._unread: list[int] | None = None
 
     def resume(self, tokens: Sequence[int], context: Any) -> None:
@@ -57,8 +64,8 @@ class Portfolio:
         if self._unread is None:
             return
         unread, self._unread = self._unread, None
-        if self._copy is not None:
-            self._copy.commit(unread)
+        for reader in self._readers:
+            reader.commit(unread)
         if self.context is not None:
             self.context.read_on()
 
@@ -71,12 +78,14 @@ class Portfolio:
         out. Where the grammar leaves no choice, nobody else is asked."""
         if self.grammar is not None and (forced := self.grammar.offer(limit)).drafts:
             return [forced]
-        offers = [d.offer(limit) for d in (self._copy, self.context) if d is not None]
+        offers = [reader.offer(limit) for reader in self._readers]
+        if self.context is not None:
+            offers.append(self.context.offer(limit))
         return [offer for offer in offers if offer.drafts > 0]
 
     def propose(self, drafter: str, drafts: int) -> list[int]:
         """At most `drafts` tokens of the drafter of that name."""
-        for one in (self.grammar, self._copy, self.context):
+        for one in (self.grammar, *self._readers, self.context):
             if one is not None and one.name == drafter:
                 return one.propose(drafts)
         return []
@@ -84,8 +93,9 @@ class Portfolio:
     def commit(self, tokens: Sequence[int]) -> None:
         if self._unread is not None:
             self._unread += tokens
-        elif self._copy is not None:
-            self._copy.commit(tokens)
+        else:
+            for reader in self._readers:
+                reader.commit(tokens)
         if self.context is not None:
             self.context.commit(tokens)
 

@@ -35,6 +35,7 @@ from sidecar.jobs.edit_benchmark import (
     COPY,
     DFLASH,
     PORTFOLIO,
+    PREDICTION,
     TARGET_ONLY,
     EditRow,
     edit_figures,
@@ -146,10 +147,11 @@ class EditBenchmark:
             contenders: list[Contender] = [
                 InProcess(TARGET_ONLY, client, None),
                 InProcess(COPY, client, (COPY,), TARGET_ONLY),
+                InProcess(PREDICTION, client, (PREDICTION,), TARGET_ONLY),
                 InProcess(PORTFOLIO, client, (), TARGET_ONLY),
             ]
             if set(client.status().drafters) - {COPY}:
-                contenders.insert(2, InProcess(DFLASH, client, (DFLASH,), TARGET_ONLY))
+                contenders.insert(3, InProcess(DFLASH, client, (DFLASH,), TARGET_ONLY))
             self._ours = [one.name for one in contenders]
             if self._settings.peers:
                 await self._add_mlx_lm(contenders, self._options, running)

@@ -13,8 +13,9 @@ from sidecar.jobs.race.contenders import Measured
 from sidecar.jobs.race.race import Runs
 from sidecar.jobs.surplus_benchmark import Ratio, ratio
 
-TARGET_ONLY, PORTFOLIO, COPY, DFLASH = "target-only", "portfolio", "copy", "dflash"
-SINGLES = (COPY, DFLASH)
+TARGET_ONLY, PORTFOLIO = "target-only", "portfolio"
+COPY, PREDICTION, DFLASH = "copy", "prediction", "dflash"
+SINGLES = (COPY, PREDICTION, DFLASH)
 
 
 class EditRow(Struct, frozen=True, kw_only=True):
@@ -34,8 +35,8 @@ class EditRow(Struct, frozen=True, kw_only=True):
 
 class EditFigures(Struct, frozen=True, kw_only=True):
     """Of the built-in pair, or whatever model was named. rewrite_portfolio_over_target_only: with
-    its 95 % interval, over the tasks. portfolio_over_best_single: against the faster of the copy
-    drafter and dflash. differences: replies that drafting changed. right: the model's own answers.
+    its 95 % interval, over the tasks. portfolio_over_best_single: against the fastest of the
+    drafters alone. differences: replies that drafting changed. right: the model's own answers.
     peers: tok/s, by model and system."""
 
     rewrite_portfolio_over_target_only: float

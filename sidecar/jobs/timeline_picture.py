@@ -11,7 +11,13 @@ WIDTH, LEFT, RIGHT = 960, 64, 16
 TOP, PLOT, BAND, AXIS = 56, 160, 28, 28
 HEIGHT = TOP + PLOT + BAND + AXIS + 34
 # Colour-blind safe (Okabe and Ito, "Color Universal Design", 2008).
-DRAFTERS = {"": "#999999", "copy": "#0072b2", "dflash": "#d55e00", "grammar": "#009e73"}
+DRAFTERS = {
+    "": "#999999",
+    "copy": "#0072b2",
+    "prediction": "#56b4e9",
+    "dflash": "#d55e00",
+    "grammar": "#009e73",
+}
 REGIMES = {"reasoning": "#cc79a7", "prose": "#e69f00", "code": "#56b4e9", "tool_call": "#f0e442"}
 UNKNOWN = "#444444"
 

@@ -26,21 +26,27 @@ async def answered(engine: EngineClient, **fields: Any) -> tuple[Finished, list[
     raise AssertionError("a reply ends with Finished")
 
 
+@pytest.mark.parametrize("drafter", ["copy", "prediction"])
 async def test_a_right_prediction_is_drafted_from_the_first_token_on(
-    builtin_engine: EngineClient,
+    builtin_engine: EngineClient, drafter: str
 ) -> None:
-    plain, _ = await answered(builtin_engine, drafters=("copy",))
-    told, _ = await answered(builtin_engine, drafters=("copy",), prediction=plain.tokens)
+    plain, _ = await answered(builtin_engine, drafters=(drafter,))
+    told, _ = await answered(builtin_engine, drafters=(drafter,), prediction=plain.tokens)
     assert told.tokens == plain.tokens
-    # Seven drafts a round are the most that the built-in pair verifies.
-    assert told.rounds <= math.ceil(len(plain.tokens) / 7) < plain.rounds
+    # Fifteen drafts a round are the most that the built-in pair verifies.
+    assert told.rounds <= math.ceil(len(plain.tokens) / 15) < plain.rounds
     assert told.rejected == 0
 
 
-async def test_a_wrong_prediction_changes_nothing(builtin_engine: EngineClient) -> None:
+@pytest.mark.parametrize("policy", ["surplus", "always", "switch"])
+async def test_a_wrong_prediction_changes_nothing(
+    builtin_engine: EngineClient, policy: str
+) -> None:
     plain, _ = await answered(builtin_engine)
-    told, _ = await answered(builtin_engine, prediction=plain.tokens[::-1])
-    assert told.tokens == plain.tokens
+    half = len(plain.tokens) // 2
+    for prediction in (plain.tokens[::-1], (*plain.tokens[:half], 1, *plain.tokens[half + 2 :])):
+        told, _ = await answered(builtin_engine, prediction=prediction, policy=policy, seed=1)
+        assert told.tokens == plain.tokens
 
 
 async def test_log_probabilities_are_the_same_with_and_without_drafts(

@@ -30,6 +30,14 @@ def test_always_copies_behind_a_long_match_only() -> None:
     assert drafters(Always()) == ""
 
 
+def test_always_drafts_the_prediction_where_its_place_is_sure() -> None:
+    sure, unsure = Offer("prediction", 7, LONG_MATCH), Offer("prediction", 7, 1)
+    assert drafters(Always(), sure, LONG, DFLASH) == "prediction"
+    assert drafters(Always(), unsure, LONG, DFLASH) == "copy"
+    assert drafters(Always(), unsure, SHORT, DFLASH) == "dflash"
+    assert drafters(Always(), unsure, SHORT) == "prediction"
+
+
 def test_always_drafts_all_there_is_room_for() -> None:
     assert Always().choose("code", 0, [DFLASH], 99).drafts == 7
     choice = Always().choose("code", 9, [DFLASH], 3)

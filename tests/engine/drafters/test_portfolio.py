@@ -3,6 +3,7 @@ from __future__ import annotations
 from engine.drafters.copy import CopyDrafter
 from engine.drafters.drafter import Offer
 from engine.drafters.portfolio import Portfolio
+from engine.drafters.prediction import PredictionDrafter
 from engine.testing import ScriptedDrafter
 
 
@@ -55,6 +56,19 @@ def test_proposes_by_name():
     assert portfolio.propose("copy", 3) == [4, 1, 2]
     assert portfolio.propose("recorder", 2) == [7, 7]
     assert portfolio.propose("nobody", 2) == []
+
+
+def test_a_prediction_is_drafted_before_copies():
+    portfolio = Portfolio(CopyDrafter(), None, PredictionDrafter([1, 2, 3, 4], behind=2))
+    # Out of the cache, a prompt is read when it is needed.
+    portfolio.resume([8, 9], None)
+    portfolio.commit([1])
+    portfolio.read_on()
+    assert portfolio.offers(8) == [Offer("prediction", 3, 4)]
+    portfolio.commit([2, 3, 1, 2, 3])
+    assert [offer.drafter for offer in portfolio.offers(8)] == ["copy"]
+    assert portfolio.propose("prediction", 8) == []
+    assert portfolio.propose("copy", 8) == [1, 2, 3]
 
 
 def test_what_a_grammar_forces_is_offered_alone():
