@@ -35,14 +35,14 @@ GPUS = (
 # Of what the data sheet says: bandwidth as streaming kernels reach it, and instructions such that
 # mlx#3839 (M4 Pro, 12288 x 4096, 2.05 and 2.46 single rows for 6 and 8) comes out.
 BANDWIDTH_SHARE, ISSUE_SHARE = 0.85, 0.8
-# An 8x8 matrix product is as good as so many multiply-adds an instruction; its kernel rounds weights
-# to 16 bits first, and costs the same for up to 32 rows (mlx#3852: 4.5 single rows).
+# What the matrix kernel costs for up to 32 rows, in single rows (mlx#3852, M4 Pro).
 MATRIX_ROWS = 4.5
 
 # Qwen3.8-27B: 48 GatedDeltaNet and 16 attention layers, an MLP in each, and the output layer.
 QWEN = {
-    **dict.fromkeys((Shape(5120, 10240, 64, 4), Shape(5120, 6144, 64, 4)), 48),
-    **dict.fromkeys((Shape(5120, 12288, 64, 4),), 16),
+    Shape(5120, 10240, 64, 4): 48,
+    Shape(5120, 6144, 64, 4): 48,
+    Shape(5120, 12288, 64, 4): 16,
     Shape(5120, 1024, 64, 4): 32,
     Shape(6144, 5120, 64, 4): 64,
     Shape(5120, 17408, 64, 4): 128,

@@ -42,7 +42,7 @@ class Tiling:
     tile: int = 4
 
 
-TILINGS = (Tiling(4, 4), Tiling(4, 2), Tiling(2, 4))
+TILINGS = (Tiling(4, 4), Tiling(4, 2), Tiling(8, 4), Tiling(8, 2))
 
 
 @dataclass(frozen=True)

@@ -17,11 +17,11 @@ from metal.cliffs import rows_to_time
 HEADS = (("n_heads", "n_kv_heads"), ("num_attention_heads", "num_key_value_heads"))
 
 
-def rows_worth_timing(model: nn.Module, widest: int, chip: Chip | None = None) -> list[int]:
-    """Ascending, from 1 to `widest`; all where the GPU (`chip`, or this machine's) is not known."""
+def rows_worth_timing(model: nn.Module, widest: int, chip: Chip | None = None) -> list[int] | None:
+    """Ascending, from 1 to `widest`; None where the GPU (`chip`, or this one) is not known."""
     gpu = chip or Chip.here()
     if gpu is None:
-        return list(range(1, widest + 1))
+        return None
     modules = list(model.modules())
     groups = max((_groups(module) for module in modules), default=1)
     # Also where a kernel of ours serves fewer rows than all.

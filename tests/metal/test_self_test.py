@@ -137,7 +137,7 @@ def test_without_metal_there_is_nothing_to_try():
     assert install(model(), "auto") == "stock MLX: this GPU is not known"
 
 
-def test_rows_are_timed_beside_steps_and_all_where_the_gpu_is_not_known():
+def test_rows_are_timed_beside_the_steps_of_a_gpu_that_is_known():
     made = model()
     assert rows_worth_timing(made, 16, Chip(16, "g")) == [1, 2, 5, 6, 8, 9, 10, 11, 12, 13, 16]
     kernel = kernel_for(made.layers[0], gpu(Machine()))
@@ -145,4 +145,4 @@ def test_rows_are_timed_beside_steps_and_all_where_the_gpu_is_not_known():
     made.layers[0] = kernel
     assert {4, 5} <= set(rows_worth_timing(made, 16, Chip(16, "g")))
     if Device.here() is None:
-        assert rows_worth_timing(made, 4) == [1, 2, 3, 4]
+        assert rows_worth_timing(made, 4) is None
