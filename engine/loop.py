@@ -244,7 +244,7 @@ class DecodingLoop:
             sequence.counters.opened = sequence.counters.opened or time.monotonic()
             if not self.reuse.begin(sequence):
                 return
-        if sequence.prefilled < prompt - 1:
+        if sequence.prefilled < prompt - self._last_rows(sequence):
             self._prefill(sequence)
         elif sequence.request.warm:
             sequence.warmed()
@@ -255,6 +255,10 @@ class DecodingLoop:
             self._round(sequence)
             self._count(decode_seconds=time.perf_counter() - began)
 
+    def _last_rows(self, sequence: SequenceState) -> int:
+        """Rows of the forward that gives the first token: as many as a round may have."""
+        return 1 if sequence.request.warm else self.reuse.last_rows(sequence, self.width)
+
     def _prefill(self, sequence: SequenceState) -> None:
         began = time.perf_counter()
         start, last = sequence.prefilled, len(sequence.request.prompt) - 1
@@ -264,7 +268,8 @@ class DecodingLoop:
         if sequence.drafter is not None:
             sequence.drafter.commit(tokens)
         observe(self._target, sequence, len(tokens))
-        if sequence.drafter is not None:
+        if sequence.drafter is not None and end < last - self.width:
+            # What comes right before the first token is read behind it.
             sequence.drafter.catch_up()
         sequence.prefilled = end
         self.reuse.reached(sequence, end)
@@ -277,12 +282,13 @@ class DecodingLoop:
         began = time.perf_counter()
         last, known = sequence.tokens[sequence.prefilled :], sequence.first_logits
         logits = known[None] if known is not None else self._target.forward(last, sequence.caches)
+        logits = logits[-1:]
         chosen = choose_rows(sequence, logits, (), self._allowed(sequence, [])[1])
         if known is None:
             if sequence.drafter is not None:
                 sequence.drafter.commit(last)
-            observe(self._target, sequence, 1)
-            sequence.prefilled += 1
+            observe(self._target, sequence, len(last))
+            sequence.prefilled += len(last)
         total = len(sequence.request.prompt)
         self._report(
             Prefilling(id=sequence.id, done=total, total=total, cached=sequence.counters.cached)
@@ -290,8 +296,9 @@ class DecodingLoop:
         commit(sequence, (), chosen)
         sequence.counters.first_token = time.monotonic()
         self._emit_new(sequence)
+        # Whoever waits for the token does not wait for copies in the cache.
+        self.reuse.settle(sequence)
         if known is None:
-            # Whoever waits for the token does not wait for its copy in the cache.
             self.reuse.reached(sequence, total, logits)
         self._count(prefill_seconds=time.perf_counter() - began)
 

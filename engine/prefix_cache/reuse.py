@@ -25,6 +25,7 @@ from engine.prefix_cache.snapshot import (
     arrays_of_rows,
     can_snapshot,
     join_context,
+    lazy_snapshot,
     restore,
     rows_of_arrays,
     take_rows,
@@ -40,6 +41,8 @@ from engine.targets.target import Target
 LEAST_GAP, GAP_SHARE = 128, 1 / 16
 # For less it is not worth waiting for another request that computes the same.
 LEAST_SHARED = 32
+# Whoever waits for the first token does not wait for copies of what was computed so shortly before.
+PUT_OFF_TOKENS = 64
 # How long a turn waits for the disk when nobody else may have one.
 WAIT_SECONDS = 0.005
 
@@ -47,12 +50,14 @@ WAIT_SECONDS = 0.005
 @dataclass
 class Progress:
     """What one sequence's prompt has to do with the cache. stops: lengths at which its prefill has
-    to stop, because something is kept there. kept: the last such length. node: what it locks."""
+    to stop, because something is kept there. kept: the last such length. node: what it locks.
+    put_off: lengths that are still to be kept, with their states."""
 
     prompt: Tokens
     stops: set[int]
     kept: int = 0
     node: Node[KeptRows, Snapshot] | None = None
+    put_off: list[tuple[int, Snapshot | None]] = field(default_factory=list)
     fetch: Fetch | None = None
     looked: bool = False
     shared: set[str] = field(default_factory=set)
@@ -93,6 +98,8 @@ class PrefixReuse:
         self._rate = 0.0
         self._began, self._start = 0.0, 0
         self._gap = 0
+        # Whoever has something put off.
+        self._owing: dict[str, SequenceState] = {}
 
     def _unpack(
         self, arrays: Mapping[str, Array], length: int, end: int
@@ -105,6 +112,8 @@ class PrefixReuse:
         if not self._on:
             sequence.caches = self._target.new_caches()
             return True
+        for other in list(self._owing.values()):
+            self.settle(other)
         progress = self._progress(sequence)
         if not progress.looked:
             progress.looked = True
@@ -196,6 +205,15 @@ class PrefixReuse:
             return end
         return min([end, *(n for n in self._progress(sequence).stops if start < n)])
 
+    def last_rows(self, sequence: SequenceState, most: int) -> int:
+        """How many rows, `most` at most, the forward can have that gives the first token, without
+        running over a stop. Fewer forwards are an earlier token."""
+        rows = len(sequence.request.prompt) - sequence.prefilled
+        if self._grid > 1 or rows > most:
+            return 1
+        stops = self._progress(sequence).stops if self._on else ()
+        return 1 if any(stop > sequence.prefilled for stop in stops) else rows
+
     def reached(self, sequence: SequenceState, length: int, logits: mx.array | None = None) -> None:
         """The caches hold `length` tokens now, of the prompt; keep what is only known here.
 
@@ -213,8 +231,24 @@ class PrefixReuse:
             due = length - progress.kept >= self._gap_at(sequence, length) or (
                 sequence.request.warm and length == len(progress.prompt) - 1
             )
-        if due and length % self._grid == 0:
-            self._keep(sequence, progress, length, None if logits is None else logits[0])
+        if not due or length % self._grid:
+            return
+        if logits is None and len(progress.prompt) - length <= PUT_OFF_TOKENS:
+            progress.put_off.append((length, lazy_snapshot(sequence.caches)))
+            self._owing[sequence.id] = sequence
+        else:
+            self.settle(sequence)
+            snapshot = take_snapshot(sequence.caches, None if logits is None else logits[0])
+            self._keep(sequence, progress, length, snapshot)
+
+    def settle(self, sequence: SequenceState) -> None:
+        """Keep what was put off until its first token was out."""
+        if self._owing.pop(sequence.id, None) is None:
+            return
+        progress: Progress = sequence.progress
+        for length, snapshot in progress.put_off:
+            self._keep(sequence, progress, length, snapshot and snapshot.evaluated())
+        progress.put_off.clear()
 
     def _gap_at(self, sequence: SequenceState, length: int) -> int:
         if not self._gap:
@@ -224,10 +258,13 @@ class PrefixReuse:
         return max(self._gap, int(length * GAP_SHARE))
 
     def _keep(
-        self, sequence: SequenceState, progress: Progress, length: int, logits: mx.array | None
+        self,
+        sequence: SequenceState,
+        progress: Progress,
+        length: int,
+        snapshot: Snapshot | None,
     ) -> None:
-        """Put the first `length` tokens into the cache."""
-        snapshot = take_snapshot(sequence.caches, logits)
+        """Put the first `length` tokens into the cache, with the state behind them."""
         drafter = sequence.drafter
         watching = drafter.context if drafter is not None else None
 
@@ -259,6 +296,7 @@ class PrefixReuse:
         never run. The sequence is over."""
         if not self._on or sequence.progress is None:
             return
+        self.settle(sequence)
         progress: Progress = sequence.progress
         if sequence.caches is not None:
             prompt = len(sequence.request.prompt)
@@ -267,7 +305,7 @@ class PrefixReuse:
                 held = min(held, prompt - 1)
                 held -= held % self._grid
             if held > progress.kept:
-                self._keep(sequence, progress, held, None)
+                self._keep(sequence, progress, held, take_snapshot(sequence.caches))
             self._save(sequence, progress)
         self.forget(sequence)
 
@@ -285,6 +323,7 @@ class PrefixReuse:
 
     def forget(self, sequence: SequenceState) -> None:
         """The sequence is over, whatever it computed."""
+        self._owing.pop(sequence.id, None)
         if sequence.progress is not None:
             self._release(sequence.progress)
             sequence.progress = None
@@ -322,13 +361,15 @@ class PrefixReuse:
 
 
 def _stops(request: GenerateRequest, last: int) -> set[int]:
-    """Where a segment ends in front of the prompt's `last` token: every file, the last message,
-    and those before it that are not too short to be worth a stop and a copy."""
+    """Where a segment ends in front of the prompt's `last` token: every file, the last message
+    unless the prompt is a segment as a whole, and those before it that are not too short to be
+    worth a stop and a copy."""
     stops = {segment.end for segment in request.segments if segment.end < last}
     ends = sorted(end for end in request.boundaries if end < last)
+    whole = len(request.prompt) in request.boundaries
     kept = 0
     for end in ends:
-        if end - kept >= LEAST_GAP or end == ends[-1]:
+        if end - kept >= LEAST_GAP or (end == ends[-1] and not whole):
             stops.add(end)
             kept = end
     return stops

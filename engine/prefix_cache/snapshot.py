@@ -98,6 +98,11 @@ class Snapshot:
         logits = int(self.logits.nbytes) if self.logits is not None else 0
         return logits + sum(int(a.nbytes) for a in _flat(self.arrays))
 
+    def evaluated(self) -> Snapshot:
+        """Itself, holding on to nothing but its own arrays."""
+        mx.eval(_flat(self.arrays), [] if self.logits is None else self.logits)
+        return self
+
 
 NO_ROWS = KeptRows((), 0)
 
@@ -137,13 +142,18 @@ def take_rows(caches: Caches, start: int, end: int, context: ContextRows | None 
 
 def take_snapshot(caches: Caches, logits: mx.array | None = None) -> Snapshot | None:
     """The rest as it is now, and `logits`, (vocabulary,); None if there is neither."""
+    snapshot = lazy_snapshot(caches, logits)
+    return None if snapshot is None else snapshot.evaluated()
+
+
+def lazy_snapshot(caches: Caches, logits: mx.array | None = None) -> Snapshot | None:
+    """`take_snapshot`, copied later: what the caches take in until then does not reach it."""
     arrays = tuple(
         None if (state := state_of(cache)) is None else tuple(map(_own, state))
         for cache in leaves(caches)
     )
     if logits is None and not any(a is not None for a in arrays):
         return None
-    mx.eval(_flat(arrays), [] if logits is None else logits)
     return Snapshot(arrays, logits)
 
 

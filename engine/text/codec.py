@@ -31,6 +31,8 @@ from engine.text.reply_reader import REASONING, Layout, ReplyReader, layout_of
 from engine.text.tool_calls import MISTRAL, MISTRAL_ARGS, MISTRAL_ID, form_of
 from engine.text.vocabulary import END_TOKENS, Vocabulary
 
+# Our own key in tokenizer_config.json, "fill_in_middle": what the model was trained to fill.
+BEGUN_LINES = "begun lines"
 SPECIAL_NAMES = ("bos_token", "eos_token", "unk_token", "pad_token", "sep_token", "cls_token")
 
 
@@ -56,7 +58,9 @@ class TextCodec:
         self._prompts = PromptMemory(
             self.vocabulary.encode_sealed, self.vocabulary.control_ids, self._seals.spans
         )
-        self._infill = FillInMiddle(self.vocabulary)
+        self._infill = FillInMiddle(
+            self.vocabulary, begun_lines_only=self._settings.get("fill_in_middle") == BEGUN_LINES
+        )
         self._context = ContextLayout(self.vocabulary, fills=bool(self._infill.markers))
         self._templates = {
             name: ChatTemplate(

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from engine.errors import RequestError
@@ -30,7 +30,8 @@ class Rendered:
     spans: where in `sealed` each seal stands; ends: how many tokens there are up to it, itself
     included. stable: for a number of messages how many of its seals every prompt begins with that
     begins with these messages. passing: those of these numbers for which this prompt has fewer
-    than others could.
+    than others could. opening: the last role, and what stands behind all that is stable; whole:
+    whether the next turn's prompt begins even with that.
     """
 
     settings: Any
@@ -41,6 +42,8 @@ class Rendered:
     ends: list[int]
     stable: dict[int, int] = field(default_factory=dict)
     passing: set[int] = field(default_factory=set)
+    opening: tuple[str, str] = ("", "")
+    whole: bool = False
 
     def shared_seals(self, sealed: str) -> int:
         """How many of its seals `sealed` begins with, and with all before them."""
@@ -84,9 +87,11 @@ class PromptMemory:
         self._spans = spans
         self._rendered: tuple[Rendered, ...] = ()
 
-    def take(self, settings: Any, turns: Turns, sealed: str, render: Render) -> Rendered:
+    def take(
+        self, settings: Any, turns: Turns, sealed: str, render: Render, *, reasons: bool
+    ) -> Rendered:
         """The prompt that `turns` became. render: the same for other turns, with or without the
-        opening of a reply."""
+        opening of a reply. reasons: whether the reply may begin with reasoning."""
         before, seals = None, 0
         for one in self._rendered:
             if (shared := one.shared_seals(sealed)) > seals:
@@ -95,7 +100,8 @@ class PromptMemory:
         ends = [index + 1 for index, token in enumerate(tokens) if token in self._controls]
         made = Rendered(settings, turns, sealed, tokens, self._spans(sealed), ends)
         known = before.lasting(settings, turns) if before is not None else {}
-        for count in _ends_of_messages(turns):
+        found: int | None = 0
+        for count in sorted(_ends_of_messages(turns)):
             found = known.get(count)
             if found is None or found > seals:
                 start = _stable_start(turns, count, render)
@@ -104,6 +110,13 @@ class PromptMemory:
                     made.passing.add(count)
                 found = bisect_right(made.spans, length, key=lambda span: span[1])
             made.stable[count] = found
+        behind = sealed[made.spans[found - 1][1] if found else 0 :]
+        made = replace(made, opening=(turns[-1]["role"], behind))
+        if before is not None and (settings, made.opening) == (before.settings, before.opening):
+            whole = before.whole
+        else:
+            whole = _goes_on(turns, sealed, render, reasons)
+        made = replace(made, whole=whole)
         self._remember(made)
         return made
 
@@ -156,6 +169,25 @@ def _stable_start(turns: Turns, count: int, render: Render) -> str:
     if not rendered:
         return ""
     return rendered[0][: _common_length(rendered[0], rendered[-1])]
+
+
+def _goes_on(turns: Turns, sealed: str, render: Render, reasons: bool) -> bool:
+    """Whether the prompt with this turn's reply and the next question begins with all of `sealed`,
+    the opening of the reply included. Nearly always with its tokens, too: where a reply begins
+    with white space, the last of them may be other ones."""
+    if turns[-1]["role"] == "assistant":
+        return False
+    replies = [{"role": "assistant", "content": "."}]
+    if reasons:
+        replies.append({**replies[0], "thinking": ".", "reasoning_content": "."})
+    for reply in replies:
+        try:
+            further = render([*turns, reply, {"role": "user", "content": "."}], False)
+        except RequestError:
+            return False
+        if not further.startswith(sealed):
+            return False
+    return True
 
 
 def _common_length(first: str, second: str) -> int:

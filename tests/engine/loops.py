@@ -101,6 +101,9 @@ def says(reply: str | bytes, end: int = 256) -> Callable[[Sequence[int]], int]:
     spelled = reply.encode() if isinstance(reply, str) else reply
 
     def script(tokens: Sequence[int]) -> int:
+        if 0 not in tokens:
+            # A row inside the prompt, whose choice nobody looks at.
+            return end
         done = len(tokens) - list(tokens).index(0) - 1
         return spelled[done] if done < len(spelled) else end
 

@@ -29,16 +29,18 @@ SAMPLED = Sampling(temperature=0.8, top_p=0.95)
 
 
 class CountedTarget(Target):
-    """Counts the rows of its forwards."""
+    """Counts its forwards and their rows."""
 
-    rows = 0
+    rows = forwards = 0
 
     def forward(self, tokens, caches):
         self.rows += len(tokens)
+        self.forwards += 1
         return super().forward(tokens, caches)
 
     def prefill(self, tokens, caches):
         self.rows += len(tokens)
+        self.forwards += 1
         super().prefill(tokens, caches)
 
 
@@ -78,6 +80,55 @@ def test_a_warm_request_computes_the_prompt_and_no_token(family):
         reply.tokens
         == LoopUnderTest(target, prefix_cache_bytes=0).reply(typed, max_tokens=4).tokens
     )
+
+
+@pytest.mark.parametrize(
+    ("behind", "boundaries", "forwards"),
+    [
+        # The last message ends four tokens before the reply: those and the choice are one forward.
+        (60, (100, 156), 2),
+        # The reply's opening is longer than a round.
+        (60, (100, 140), 3),
+        # The next turn begins with all of it, so nothing is kept in between.
+        (60, (100, 120, 160), 2),
+        (5, (100, 105), 1),
+    ],
+)
+@pytest.mark.parametrize("family", KINDS[1:])
+def test_a_turn_takes_as_few_forwards_as_can_be(family, behind, boundaries, forwards):
+    target = counted(family)
+    loop = LoopUnderTest(target, chunk=256)
+    loop.reply(LONG[:100], boundaries=(100,), max_tokens=1)
+    prompt, target.forwards = LONG[: 100 + behind], 0
+    reply = loop.reply(prompt, boundaries=boundaries, max_tokens=1)
+    assert (target.forwards, reply.cached_tokens) == (forwards, 100)
+    again = (*prompt[: boundaries[-1]], 250, 249)
+    for branch in (prompt, again):
+        ending = loop.reply(branch, max_tokens=6)
+        assert ending.cached_tokens >= boundaries[-1]
+        fresh = LoopUnderTest(target, prefix_cache_bytes=0)
+        assert ending.tokens == fresh.reply(branch, max_tokens=6).tokens
+
+
+def test_what_is_put_off_is_there_for_the_next_and_for_nobody_else():
+    """Copies wait for the first token; another request, and a cancel, do not."""
+    target = counted(HYBRID)
+    loop = LoopUnderTest(target, chunk=256)
+    ask = {"boundaries": (180,), "max_tokens": 4}
+    loop.open(GenerateRequest(id="a", prompt=LONG[:200], **ask))
+    loop.turn()
+    assert loop.reuse.status().nodes == 0
+    keystroke = {**ask, "priority": Priority.INTERACTIVE}
+    loop.open(GenerateRequest(id="b", prompt=(*LONG[:180], 9), **keystroke))
+    loop.until_idle()
+    assert loop.ending("b").cached_tokens == 180
+    before = loop.reuse.status().nodes
+    loop.open(GenerateRequest(id="c", prompt=LONG[200:400], **ask))
+    loop.turn()
+    assert loop.reuse.status().nodes == before
+    loop.cancel("c")
+    assert loop.reply((*LONG[200:380], 9), **ask).cached_tokens == 180
+    loop.reuse.cache.check_integrity()
 
 
 def test_a_warm_request_lets_a_keystroke_through_at_once():

@@ -17,6 +17,10 @@ TEXT = st.sampled_from(
     ["a", " b\n", "\n", ".", "user\n", "<|im_end|>", "é😀", "x = 1\n\n", "</think>c"]
 )
 TOOL = {"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}}
+OPENS = (
+    "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}"
+    "{% if add_generation_prompt %}<|im_start|>assistant\n<think>\n{% endif %}"
+)
 CALLS = [{"type": "function", "function": {"name": "f", "arguments": '{"a": "b"}'}}]
 
 
@@ -40,6 +44,7 @@ def codecs(codec: TextCodec, codec_with: CodecFactory) -> dict[str, TextCodec]:
         "builtin": codec,
         "smollm2": codec_with(SMOLLM2),
         "reasoning": codec_with(REASONING),
+        "opens": codec_with(OPENS),
         "sentence_piece": codec_with(SMOLLM2, tokenizer=sentence_piece()),
     }
 
@@ -59,7 +64,28 @@ def test_a_longer_conversation_shares_every_boundary(
     assert list(short.boundaries) == sorted(set(short.boundaries))
     assert short.boundaries[-1] <= len(short.tokens)
     for boundary in short.boundaries:
+        if boundary == len(short.tokens):
+            # That holds for replies like those below.
+            continue
         assert long.tokens[:boundary] == short.tokens[:boundary]
+
+
+@pytest.mark.parametrize("name", ["builtin", "smollm2", "opens", "sentence_piece"])
+def test_the_whole_prompt_is_a_segment_where_the_next_turn_begins_with_it(
+    codecs: dict[str, TextCodec], name: str
+) -> None:
+    messages = [{"role": "system", "content": "S"}, {"role": "user", "content": "U"}]
+    for reply in ("A.", "B"):
+        short = codecs[name].chat(messages)
+        messages += [{"role": "assistant", "content": reply}, {"role": "user", "content": "V"}]
+        long = codecs[name].chat(messages)
+        shared = long.tokens[: len(short.tokens)] == short.tokens
+        assert (short.boundaries[-1] == len(short.tokens)) == shared
+    # Opened reasoning is dropped from the next prompt.
+    assert shared == (name != "opens")
+    # Behind a reply there is no saying what comes.
+    half = codecs[name].chat(messages[:-1])
+    assert half.boundaries[-1] < len(half.tokens)
 
 
 def ends(codec: TextCodec, prompt: Any) -> list[str]:
@@ -75,11 +101,12 @@ def test_they_lie_at_the_end_of_system_and_tools_and_of_each_message(codec: Text
         {"role": "user", "content": "V"},
     ]
     shown = ends(codec, codec.chat(messages, tools=[TOOL]))
-    assert [text.splitlines()[-1] for text in shown] == [
+    assert [text.rstrip().splitlines()[-1] for text in shown] == [
         "S Tools: f().<|im_end|>",
         "U<|im_end|>",
         "A<|im_end|>",
-        "V<|im_end|>",
+        # The next turn's prompt begins with all of it.
+        "</think>",
     ]
 
 
