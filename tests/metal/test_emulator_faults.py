@@ -293,6 +293,34 @@ LIMITS = [
     ),
     case("memory from new", PLAIN, "compile", f"{GRID} float* p = new float[4]; o[i] = p[0];"),
     case(
+        "pointer without an address space",
+        PLAIN,
+        "compile",
+        f"{GRID} float x = a[i]; float* p = &x; o[i] = *p;",
+        says="'float*' has no address space",
+    ),
+    case(
+        "cast that loses the address space",
+        PLAIN,
+        "compile",
+        f"{GRID} o[i] = ((const float2*)a)[i / 2].x;",
+    ),
+    case(
+        "reference without an address space",
+        PLAIN,
+        "compile",
+        f"{GRID} o[i] = a[i]; twice(o[i]);",
+        header="template <typename U> void twice(U & x) { x = 2 * x; }",
+    ),
+    case(
+        "constant of the program that is not in its space",
+        PLAIN,
+        "compile",
+        f"{GRID} o[i] = WIDTH * a[i];",
+        header="constexpr int WIDTH = 4;",
+    ),
+    case("C++'s library", PLAIN, "compile", f"{GRID} o[i] = std::max(a[i], 0.0f);"),
+    case(
         "name that no header has",
         PLAIN,
         "compile",
@@ -332,6 +360,16 @@ SOUND = [
     case("grid that is no multiple, address", ADDRESS, "", f"{GRID} o[i] = a[i];", threadgroup=48),
     case("atomics", THREAD, "", ATOMIC, atomic=True),
     case("matrix", ADDRESS, "", MATRIX, threadgroup=32),
+    case(
+        "address spaces of every kind",
+        PLAIN,
+        "",
+        f"{GRID} thread float x = a[i]; thread float* p = &x; const device T* q = a + i; "
+        "o[i] = chosen(p, q, WIDTH) + *(const device T*)q * (float)i;",
+        header="constant constexpr int WIDTH = 4; // a float* in a comment\n"
+        "template <typename U> float chosen(thread float* p, const device U* q, int w) {\n"
+        "  constexpr int twice = 2 * WIDTH; const U all = *p * w; return all * twice + *q; }",
+    ),
     # What a run without a sanitizer cannot see: in this order every value is there in time.
     case("a race that one schedule hides", PLAIN, "", SIMD_AS_BARRIER),
 ]

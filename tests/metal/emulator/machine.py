@@ -11,10 +11,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from . import launch
+from .dialect import refused
 from .fault import KernelFault
 from .signature import entry, signature
 from .toolchain import build
-from .translate import foreign_words, translate
+from .translate import translate
 
 Size = tuple[int, int, int]
 SumOrder = Literal["ascending", "descending", "sequential"]
@@ -211,9 +212,10 @@ class EmulatedKernel:
     def _unit(
         self, arrays: list[mx.array], output_dtypes: Sequence[mx.Dtype], template: list[Any]
     ) -> tuple[str, tuple[tuple[int, str], ...]]:
-        foreign = foreign_words(self.header + self.source)
-        if foreign:
-            raise KernelFault("compile", f"{self.name}: not in Metal's language: {foreign}")
+        types = frozenset(name for name, value in template if not isinstance(value, int))
+        wrong = refused(self.header, self.source, types)
+        if wrong:
+            raise KernelFault("compile", f"{self.name} for Metal: {'; '.join(wrong)}")
         function = f"custom_kernel_{self.name}"
         written = signature(
             function,

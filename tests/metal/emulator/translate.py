@@ -6,7 +6,8 @@ import functools
 import itertools
 import re
 
-COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
+from .dialect import COMMENT
+
 # threadgroup TYPE NAME[DIMENSIONS], NAME...;
 THREADGROUP_VARIABLES = re.compile(
     r"\bthreadgroup\s+((?:typename\s+)?[\w:]+(?:<[^;{}()]*?>)?)\s+"
@@ -17,11 +18,6 @@ FUNCTION_CONSTANT = re.compile(
 )
 THREADGROUP_ARGUMENT = re.compile(r"\[\[\s*threadgroup\(\d+\)\s*\]\]")
 SYSTEM_INCLUDE = re.compile(r"^[ \t]*#[ \t]*include[ \t]*<[^>]*>", re.MULTILINE)
-# What C++ has and Metal has not; the compiler here would let it pass.
-FOREIGN = re.compile(
-    r"\b(new|delete|goto|try|throw|virtual|dynamic_cast|typeid|long\s+long|mutable|thread_local)\b"
-    r"|(\[[&=]\]|\[\])\s*(\(|\{)"
-)
 
 
 @functools.cache
@@ -38,13 +34,6 @@ def translate(source: str, constants: frozenset[tuple[int, bool | int]] = frozen
         return f"static constexpr {found[1]} {found[2]} = {int(values.get(int(found[3]), 0))};"
 
     return FUNCTION_CONSTANT.sub(constant, source)
-
-
-@functools.cache
-def foreign_words(source: str) -> list[str]:
-    """Uses of C++ that Metal's compiler refuses."""
-    source = COMMENT.sub(" ", source)
-    return [found[0] for found in FOREIGN.finditer(source)]
 
 
 def _from_arena(found: re.Match[str], numbers: itertools.count[int]) -> str:
