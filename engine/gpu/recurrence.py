@@ -11,7 +11,7 @@ from engine.gpu.examine import Trials
 from engine.targets.gated_delta import RecordingGatedDelta
 from engine.targets.gated_delta_tape import TapeKernels, made_up, rows_of, shape_of
 from metal.gated_delta import differs, fits
-from metal.race import CLEARLY, race
+from metal.race import CLEARLY, Findings, race
 
 # Of a raced round's rows, the share that stays.
 KEPT = 0.5
@@ -28,9 +28,22 @@ def use_tape(recorder: RecordingGatedDelta, device: Device, trials: Trials) -> s
     Their bits have to be those of the layer's own recurrence, which goes on computing single rows
     and prompts, and a round behind a rollback has to be clearly faster than with a re-run.
     """
+    findings = examine_tape(recorder, device, trials)
+    if findings.fault:
+        return findings.fault
+    (ours,), (stock,) = findings.ours.values(), findings.stock.values()
+    if ours >= CLEARLY * stock:
+        return f"a re-run takes {stock / ours:.2f} of the time"
+    recorder.kernels = TapeKernels(device.chip, device.compiler)
+    return ""
+
+
+def examine_tape(recorder: RecordingGatedDelta, device: Device, trials: Trials) -> Findings:
+    """Try the kernels beside the layer's own recurrence: their bits, and the time of a round of the
+    widest forward behind a rollback."""
     dtype, shape = _dtype(recorder), shape_of(recorder.layer)
     if not fits(shape, dtype, device.chip):
-        return "there is no kernel"
+        return Findings(fault="there is no kernel")
     kernels = TapeKernels(device.chip, device.compiler)
     arguments = made_up(recorder.layer, dtype, trials.rows)
 
@@ -41,22 +54,23 @@ def use_tape(recorder: RecordingGatedDelta, device: Device, trials: Trials) -> s
         return result
 
     try:
-        against = differs(rows_of(arguments), arguments[7], single, compiler=device.compiler)
-        against = against or _slower(recorder, kernels, arguments, trials)
+        fault = differs(rows_of(arguments), arguments[7], single, compiler=device.compiler)
+        times = {} if fault else _round(recorder, kernels, arguments, trials)
     except (ValueError, RuntimeError, TypeError) as error:
-        against = str(error).strip().split("\n", 1)[0]
-    if not against:
-        recorder.kernels = kernels
-    return against
+        return Findings(fault=str(error).strip().split("\n", 1)[0])
+    if fault:
+        return Findings(fault=fault)
+    ours, stock = ({trials.rows: times[name]} for name in ("ours", "stock"))
+    return Findings(like_stock=True, ours=ours, stock=stock)
 
 
-def _slower(
+def _round(
     recorder: RecordingGatedDelta,
     kernels: TapeKernels,
     arguments: tuple[Any, ...],
     trials: Trials,
-) -> str:
-    """Empty if a round behind a rollback is clearly faster from the tape than from a re-run."""
+) -> dict[str, float]:
+    """Seconds of a round behind a rollback, from the tape and with a re-run."""
     keep = max(1, int(KEPT * trials.rows))
     _, _, tape, _ = kernels.update(arguments, None)
     before = kernels.after(tape, keep)
@@ -70,16 +84,13 @@ def _slower(
         output: mx.array = recorder.recurrence(q, *rest, state)[0]
         return output
 
-    times = race(
+    return race(
         {"ours": from_tape, "stock": again},
         arguments[0],
         length=trials.length,
         repeats=trials.repeats,
         clock=trials.clock,
     )
-    if times["ours"] < CLEARLY * times["stock"]:
-        return ""
-    return f"a re-run takes {times['stock'] / times['ours']:.2f} of the time"
 
 
 def _some(arguments: tuple[Any, ...], rows: slice) -> tuple[Any, ...]:

@@ -14,7 +14,7 @@ from stock_gated_delta import stock_update
 from engine import EngineOptions
 from engine.cpu.functions import Named
 from engine.gpu.attention import Rows, chosen, examine_attention, kernel_attention, shape_of
-from engine.gpu.recurrence import use_tape
+from engine.gpu.recurrence import examine_tape, use_tape
 from engine.loading.load import load
 from engine.targets.gated_delta import RECURRENCE, RecordingGatedDelta
 from engine.targets.target import Target, bind
@@ -62,6 +62,8 @@ def test_a_layer_records_on_kernels_that_are_exact_and_faster(recorder, first, o
     assert said.endswith(against)
     assert bool(said) is bool(against)
     assert (recorder.kernels is not None) is (not against)
+    found = examine_tape(recorder, gpu(Machine()), replace(trials, clock=WonBy(first)))
+    assert found.fault.endswith(against) if order == "descending" else found.ours == {4: first}
 
 
 def test_a_layer_without_a_kernel_keeps_to_the_re_run(recorder):
