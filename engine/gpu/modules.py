@@ -155,13 +155,11 @@ class VerifySwitch(RowKernel):
         return output + mx.expand_dims(inner.bias[indices], -2) if self._biased else output
 
     def run(self, module: nn.Module, rows: mx.array) -> mx.array:
-        experts, count = self.shape.experts, rows.shape[1]
-        top = min(TOP, experts)
-        # Some experts are taken by several rows, as a router has it.
-        picks = mx.argsort(mx.random.uniform(shape=(MOST_ROWS, experts), key=mx.random.key(1)))
-        indices = picks[None, :count, :top].astype(mx.uint32)
+        # Each row picks its own, whatever rows are beside it.
+        scores = rows[..., mx.arange(self.shape.experts) % rows.shape[-1]]
+        indices = mx.argsort(scores)[..., :TOP].astype(mx.uint32)
         output: mx.array = module(mx.expand_dims(rows, (-2, -3)), indices)
-        return output.reshape(1, count, -1)
+        return output.reshape(1, rows.shape[1], -1)
 
 
 KINDS: tuple[type[RowKernel], ...] = (VerifyLinear, VerifyHead, VerifySwitch)
