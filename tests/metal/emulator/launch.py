@@ -20,6 +20,8 @@ from .fault import KernelFault, from_report
 # Mirrors emulator::Schedule and emulator::SumOrder.
 SCHEDULES = ("forward", "backward", "random")
 SUM_ORDERS = ("ascending", "descending", "sequential")
+# A sanitized run of what is tested takes seconds.
+PATIENCE_S = 600
 
 Buffers = list[NDArray[np.generic]]
 
@@ -90,13 +92,17 @@ def run_program(path: Path, dispatch: Dispatch, buffers: Buffers) -> Counts:
             file.write(bytes(dispatch) + struct.pack("Q", len(buffers)))
             for buffer in buffers:
                 file.write(struct.pack("Q", buffer.nbytes) + buffer.tobytes())
-        outcome = subprocess.run(
-            [path, given, returned],
-            check=False,
-            capture_output=True,
-            text=True,
-            env={**os.environ, **_sanitizer_options()},
-        )
+        try:
+            outcome = subprocess.run(
+                [path, given, returned],
+                check=False,
+                capture_output=True,
+                text=True,
+                env={**os.environ, **_sanitizer_options()},
+                timeout=PATIENCE_S,
+            )
+        except subprocess.TimeoutExpired as late:
+            raise KernelFault("crash", f"still running after {PATIENCE_S} s") from late
         if outcome.returncode:
             raise from_report(outcome.stderr, outcome.returncode)
         content = returned.read_bytes()

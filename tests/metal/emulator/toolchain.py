@@ -35,8 +35,12 @@ KERNEL_FLAGS = [
     *("-Wno-unknown-attributes", "-Wno-ignored-attributes", "-Wno-unknown-pragmas"),
     *("-Wno-pass-failed", "-Wno-unused-value", "-Wno-unused-command-line-argument"),
 ]
-if platform.machine() == "x86_64":
-    KERNEL_FLAGS += ["-mavx2", "-mf16c", "-mfma"]
+# Half precision and fused multiplication in hardware, where the CPU has them. Not all that it has:
+# its own bfloat instructions would flush denormals.
+_CPU = Path("/proc/cpuinfo")
+if platform.machine() == "x86_64" and _CPU.exists():
+    _features = set(_CPU.read_text().split())
+    KERNEL_FLAGS += [f"-m{name}" for name in ("avx2", "f16c", "fma") if name in _features]
 SANITIZER_FLAGS = {
     "address": [
         "-fsanitize=address,undefined,float-cast-overflow",

@@ -32,20 +32,20 @@ bool atomic_compare_exchange_weak_explicit(atomic<T>* object, T* expected, U val
   return object->value.compare_exchange_weak(*expected, (T)value, kRelaxed);
 }
 // `was` and `by` are in scope of the expression.
-#define MSL_ATOMIC(name, expression)                                                      \
-  template <class T, class U>                                                             \
-  T atomic_fetch_##name##_explicit(atomic<T>* object, U value, memory_order) {            \
-    const T by = (T)value;                                                                \
-    T was = object->value.load(kRelaxed);                                                 \
-    while (!object->value.compare_exchange_weak(was, (T)(expression), kRelaxed)) {        \
-    }                                                                                     \
-    return was;                                                                           \
+#define MSL_ATOMIC(name, expression)                                               \
+  template <class T, class U>                                                      \
+  T atomic_fetch_##name##_explicit(atomic<T>* object, U value, memory_order) {     \
+    const T by = (T)value;                                                         \
+    T was = object->value.load(kRelaxed);                                          \
+    while (!object->value.compare_exchange_weak(was, (T)(expression), kRelaxed)) { \
+    }                                                                              \
+    return was;                                                                    \
   }
 MSL_ATOMIC(add, was + by)
 MSL_ATOMIC(sub, was - by)
 MSL_ATOMIC(max, was < by ? by : was)
 MSL_ATOMIC(min, by < was ? by : was)
-MSL_ATOMIC(and, was & by)
+MSL_ATOMIC(and, was& by)
 MSL_ATOMIC(or, was | by)
 MSL_ATOMIC(xor, was ^ by)
 #undef MSL_ATOMIC

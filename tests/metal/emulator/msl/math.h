@@ -1,5 +1,6 @@
-// Functions of numbers. half and bfloat are computed in float and rounded once, as the GPU's library
-// does; fast:: and precise:: are the same here, so nothing is said about the error of fast::.
+// Functions of numbers. half and bfloat are computed in float and rounded once, as the GPU's
+// library does; fast:: and precise:: are the same here, so nothing is said about the error of
+// fast::.
 #pragma once
 
 namespace metal {
@@ -9,64 +10,64 @@ inline float exp10_float(float x) { return __builtin_powf(10.0f, x); }
 inline float fract_float(float x) { return x - __builtin_floorf(x); }
 inline float sign_float(float x) { return x > 0 ? 1.0f : x < 0 ? -1.0f : 0.0f; }
 
-#define MSL_UNARY(name, function)                                                             \
-  template <class T, class = enable_if_t<!is_integral_v<T> && !std::is_class_v<T>>>           \
-  T name(T x) {                                                                               \
-    return (T)function((float)x);                                                             \
-  }                                                                                           \
-  template <class I, class = enable_if_t<is_integral_v<I>>, class = void>                     \
-  float name(I x) {                                                                           \
-    return function((float)x);                                                                \
-  }                                                                                           \
-  template <class T, int N>                                                                   \
-  vec<T, N> name(vec<T, N> x) {                                                               \
-    for (int i = 0; i < N; i++) x.d[i] = (T)function((float)x.d[i]);                          \
-    return x;                                                                                 \
+#define MSL_UNARY(name, function)                                                   \
+  template <class T, class = enable_if_t<!is_integral_v<T> && !std::is_class_v<T>>> \
+  T name(T x) {                                                                     \
+    return (T)function((float)x);                                                   \
+  }                                                                                 \
+  template <class I, class = enable_if_t<is_integral_v<I>>, class = void>           \
+  float name(I x) {                                                                 \
+    return function((float)x);                                                      \
+  }                                                                                 \
+  template <class T, int N>                                                         \
+  vec<T, N> name(vec<T, N> x) {                                                     \
+    for (int i = 0; i < N; i++) x.d[i] = (T)function((float)x.d[i]);                \
+    return x;                                                                       \
   }
-#define MSL_BINARY(name, function)                            \
+#define MSL_BINARY(name, function)                             \
   template <class T, class = enable_if_t<!std::is_class_v<T>>> \
-  T name(T a, T b) {                                          \
-    return (T)function((float)a, (float)b);                   \
+  T name(T a, T b) {                                           \
+    return (T)function((float)a, (float)b);                    \
   }
-#define MSL_FUNCTIONS                   \
-  MSL_UNARY(exp, __builtin_expf)        \
-  MSL_UNARY(exp2, __builtin_exp2f)      \
-  MSL_UNARY(exp10, exp10_float)         \
-  MSL_UNARY(log, __builtin_logf)        \
-  MSL_UNARY(log2, __builtin_log2f)      \
-  MSL_UNARY(log10, __builtin_log10f)    \
-  MSL_UNARY(sqrt, __builtin_sqrtf)      \
-  MSL_UNARY(rsqrt, rsqrt_float)         \
-  MSL_UNARY(sin, __builtin_sinf)        \
-  MSL_UNARY(cos, __builtin_cosf)        \
-  MSL_UNARY(tan, __builtin_tanf)        \
-  MSL_UNARY(sinh, __builtin_sinhf)      \
-  MSL_UNARY(cosh, __builtin_coshf)      \
-  MSL_UNARY(tanh, __builtin_tanhf)      \
-  MSL_UNARY(asin, __builtin_asinf)      \
-  MSL_UNARY(acos, __builtin_acosf)      \
-  MSL_UNARY(atan, __builtin_atanf)      \
-  MSL_UNARY(asinh, __builtin_asinhf)    \
-  MSL_UNARY(acosh, __builtin_acoshf)    \
-  MSL_UNARY(atanh, __builtin_atanhf)    \
-  MSL_UNARY(floor, __builtin_floorf)    \
-  MSL_UNARY(ceil, __builtin_ceilf)      \
-  MSL_UNARY(round, __builtin_roundf)    \
-  MSL_UNARY(rint, __builtin_rintf)      \
-  MSL_UNARY(trunc, __builtin_truncf)    \
-  MSL_UNARY(fabs, __builtin_fabsf)      \
-  MSL_UNARY(fract, fract_float)         \
-  MSL_UNARY(sign, sign_float)           \
-  MSL_BINARY(pow, __builtin_powf)       \
-  MSL_BINARY(powr, __builtin_powf)      \
-  MSL_BINARY(fmod, __builtin_fmodf)     \
-  MSL_BINARY(atan2, __builtin_atan2f)   \
+#define MSL_FUNCTIONS                       \
+  MSL_UNARY(exp, __builtin_expf)            \
+  MSL_UNARY(exp2, __builtin_exp2f)          \
+  MSL_UNARY(exp10, exp10_float)             \
+  MSL_UNARY(log, __builtin_logf)            \
+  MSL_UNARY(log2, __builtin_log2f)          \
+  MSL_UNARY(log10, __builtin_log10f)        \
+  MSL_UNARY(sqrt, __builtin_sqrtf)          \
+  MSL_UNARY(rsqrt, rsqrt_float)             \
+  MSL_UNARY(sin, __builtin_sinf)            \
+  MSL_UNARY(cos, __builtin_cosf)            \
+  MSL_UNARY(tan, __builtin_tanf)            \
+  MSL_UNARY(sinh, __builtin_sinhf)          \
+  MSL_UNARY(cosh, __builtin_coshf)          \
+  MSL_UNARY(tanh, __builtin_tanhf)          \
+  MSL_UNARY(asin, __builtin_asinf)          \
+  MSL_UNARY(acos, __builtin_acosf)          \
+  MSL_UNARY(atan, __builtin_atanf)          \
+  MSL_UNARY(asinh, __builtin_asinhf)        \
+  MSL_UNARY(acosh, __builtin_acoshf)        \
+  MSL_UNARY(atanh, __builtin_atanhf)        \
+  MSL_UNARY(floor, __builtin_floorf)        \
+  MSL_UNARY(ceil, __builtin_ceilf)          \
+  MSL_UNARY(round, __builtin_roundf)        \
+  MSL_UNARY(rint, __builtin_rintf)          \
+  MSL_UNARY(trunc, __builtin_truncf)        \
+  MSL_UNARY(fabs, __builtin_fabsf)          \
+  MSL_UNARY(fract, fract_float)             \
+  MSL_UNARY(sign, sign_float)               \
+  MSL_BINARY(pow, __builtin_powf)           \
+  MSL_BINARY(powr, __builtin_powf)          \
+  MSL_BINARY(fmod, __builtin_fmodf)         \
+  MSL_BINARY(atan2, __builtin_atan2f)       \
   MSL_BINARY(copysign, __builtin_copysignf) \
-  MSL_BINARY(fmax, __builtin_fmaxf)     \
-  MSL_BINARY(fmin, __builtin_fminf)     \
-  template <class T>                    \
-  T divide(T a, T b) {                  \
-    return a / b;                       \
+  MSL_BINARY(fmax, __builtin_fmaxf)         \
+  MSL_BINARY(fmin, __builtin_fminf)         \
+  template <class T>                        \
+  T divide(T a, T b) {                      \
+    return a / b;                           \
   }
 MSL_FUNCTIONS
 
@@ -156,13 +157,13 @@ inline uint extract_bits(uint x, uint offset, uint count) {
 }
 inline uint mulhi(uint a, uint b) { return (uint)(((uint64_t)a * b) >> 32); }
 
-#define MSL_SPACE(name)                    \
-  namespace name {                         \
-  MSL_FUNCTIONS                            \
-  using metal::clamp;                      \
-  using metal::fma;                        \
-  using metal::max;                        \
-  using metal::min;                        \
+#define MSL_SPACE(name) \
+  namespace name {      \
+  MSL_FUNCTIONS         \
+  using metal::clamp;   \
+  using metal::fma;     \
+  using metal::max;     \
+  using metal::min;     \
   }
 MSL_SPACE(fast)
 MSL_SPACE(precise)

@@ -39,7 +39,8 @@ void simdgroup_load(simdgroup_matrix<T, 8, 8>& m, const T* from, ulong stride = 
   const int row = m.row(lane), column = m.column(lane);
   from += origin.y * stride + origin.x;
   for (int i = 0; i < 2; i++) {
-    m.elements.d[i] = transposed ? from[(column + i) * stride + row] : from[row * stride + column + i];
+    m.elements.d[i] =
+        transposed ? from[(column + i) * stride + row] : from[row * stride + column + i];
   }
 }
 template <class T>

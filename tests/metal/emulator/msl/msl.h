@@ -42,17 +42,19 @@ typedef bfloat bfloat16_t;
 #pragma clang diagnostic ignored "-Wuser-defined-literals"
 #pragma clang diagnostic ignored "-Wreserved-user-defined-literal"
 constexpr half operator""h(long double value) { return (half)value; }
-constexpr bfloat operator""bf(long double value) { return (bfloat)(float)value; }
+constexpr bfloat operator"" bf(long double value) { return (bfloat)(float)value; }
 #pragma clang diagnostic pop
 
 namespace metal {
 using std::bool_constant, std::conditional, std::conditional_t, std::decay_t, std::declval;
 using std::enable_if, std::enable_if_t, std::false_type, std::integral_constant;
-using std::is_arithmetic, std::is_base_of, std::is_const, std::is_convertible, std::is_convertible_v;
+using std::is_arithmetic, std::is_base_of, std::is_const, std::is_convertible,
+    std::is_convertible_v;
 using std::is_floating_point, std::is_integral, std::is_integral_v, std::is_pointer, std::is_same;
 using std::is_same_v, std::is_signed, std::is_unsigned, std::is_void, std::make_signed;
 using std::make_signed_t, std::make_unsigned, std::make_unsigned_t, std::remove_const_t;
-using std::remove_cv, std::remove_cv_t, std::remove_reference, std::remove_reference_t, std::true_type;
+using std::remove_cv, std::remove_cv_t, std::remove_reference, std::remove_reference_t,
+    std::true_type;
 template <class T>
 using remove_addrspace_t = T;
 template <class T>
@@ -76,8 +78,8 @@ struct small_float_limits {
   static constexpr T epsilon() { return __builtin_bit_cast(T, kEpsilon); }
 };
 template <>
-struct numeric_limits<half>
-    : small_float_limits<half, 11, 0x7bff, 0x0400, 0x7c00, 0x7e00, 0x1400> {};
+struct numeric_limits<half> : small_float_limits<half, 11, 0x7bff, 0x0400, 0x7c00, 0x7e00, 0x1400> {
+};
 template <>
 struct numeric_limits<bfloat>
     : small_float_limits<bfloat, 8, 0x7f7f, 0x0080, 0x7f80, 0x7fc0, 0x3c00> {};

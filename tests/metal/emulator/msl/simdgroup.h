@@ -69,21 +69,23 @@ T reduce(const exchanged<T>& all, F combine) {
     for (uint i = 1; i < count; i++) values[0] = combine(values[0], values[i]);
   } else if (order == emulator::kAscending) {
     for (uint step = 1; step < kLanes; step *= 2) {
-      for (uint i = 0; i + step < count; i += 2 * step) values[i] = combine(values[i], values[i + step]);
+      for (uint i = 0; i + step < count; i += 2 * step)
+        values[i] = combine(values[i], values[i + step]);
     }
   } else {
     for (uint step = kLanes / 2; step > 0; step /= 2) {
-      for (uint i = 0; i < step && i + step < count; i++) values[i] = combine(values[i], values[i + step]);
+      for (uint i = 0; i < step && i + step < count; i++)
+        values[i] = combine(values[i], values[i + step]);
     }
   }
   return values[0];
 }
 
-#define MSL_REDUCTION(name, expression)                                  \
-  template <class T>                                                     \
-  T name(T value, MSL_SITE) {                                            \
-    const exchanged<T> all(value, #name, file_, line_);                  \
-    return reduce(all, [](T x, T y) { return (T)(expression); });        \
+#define MSL_REDUCTION(name, expression)                           \
+  template <class T>                                              \
+  T name(T value, MSL_SITE) {                                     \
+    const exchanged<T> all(value, #name, file_, line_);           \
+    return reduce(all, [](T x, T y) { return (T)(expression); }); \
   }
 // A NaN wins in max and min too: poison must not get lost.
 #define MSL_MAX (x != x ? x : y != y ? y : x < y ? y : x)
@@ -97,14 +99,14 @@ MSL_REDUCTION(simd_or, x | y)
 MSL_REDUCTION(simd_xor, x ^ y)
 #undef MSL_REDUCTION
 
-#define MSL_QUAD_REDUCTION(name, expression)                             \
-  template <class T>                                                     \
-  T name(T value, MSL_SITE) {                                            \
-    const exchanged<T> all(value, #name, file_, line_);                  \
-    const auto combine = [](T x, T y) { return (T)(expression); };       \
-    const uint base = emulator_lane() & ~3u;                             \
-    return combine(combine(all.from(base), all.from(base + 1)),          \
-                   combine(all.from(base + 2), all.from(base + 3)));     \
+#define MSL_QUAD_REDUCTION(name, expression)                         \
+  template <class T>                                                 \
+  T name(T value, MSL_SITE) {                                        \
+    const exchanged<T> all(value, #name, file_, line_);              \
+    const auto combine = [](T x, T y) { return (T)(expression); };   \
+    const uint base = emulator_lane() & ~3u;                         \
+    return combine(combine(all.from(base), all.from(base + 1)),      \
+                   combine(all.from(base + 2), all.from(base + 3))); \
   }
 MSL_QUAD_REDUCTION(quad_sum, x + y)
 MSL_QUAD_REDUCTION(quad_max, MSL_MAX)
@@ -114,12 +116,12 @@ MSL_QUAD_REDUCTION(quad_min, MSL_MIN)
 #undef MSL_MIN
 
 // `lane` and `delta` are in scope of the index.
-#define MSL_SHUFFLE(name, index)                                         \
-  template <class T>                                                     \
-  T name(T value, ushort delta, MSL_SITE) {                              \
-    const exchanged<T> all(value, #name, file_, line_);                  \
-    [[maybe_unused]] const uint lane = emulator_lane();                  \
-    return all.from(index);                                              \
+#define MSL_SHUFFLE(name, index)                        \
+  template <class T>                                    \
+  T name(T value, ushort delta, MSL_SITE) {             \
+    const exchanged<T> all(value, #name, file_, line_); \
+    [[maybe_unused]] const uint lane = emulator_lane(); \
+    return all.from(index);                             \
   }
 MSL_SHUFFLE(simd_shuffle, delta)
 MSL_SHUFFLE(simd_broadcast, delta)
@@ -162,14 +164,17 @@ T prefix_sum(const exchanged<T>& all, uint end) {
 }
 template <class T>
 T simd_prefix_inclusive_sum(T value, MSL_SITE) {
-  return prefix_sum(exchanged<T>(value, "simd_prefix_inclusive_sum", file_, line_), emulator_lane() + 1);
+  return prefix_sum(exchanged<T>(value, "simd_prefix_inclusive_sum", file_, line_),
+                    emulator_lane() + 1);
 }
 template <class T>
 T simd_prefix_exclusive_sum(T value, MSL_SITE) {
-  return prefix_sum(exchanged<T>(value, "simd_prefix_exclusive_sum", file_, line_), emulator_lane());
+  return prefix_sum(exchanged<T>(value, "simd_prefix_exclusive_sum", file_, line_),
+                    emulator_lane());
 }
 
-inline uint64_t votes(bool vote, const char* operation, const char* file, int line, uint32_t* present) {
+inline uint64_t votes(bool vote, const char* operation, const char* file, int line,
+                      uint32_t* present) {
   const exchanged<bool> all(vote, operation, file, line);
   *present = all.present;
   uint64_t mask = 0;

@@ -23,49 +23,64 @@ struct swizzle {
 template <class S, class T>
 using if_scalar = enable_if_t<is_convertible_v<S, T> && !std::is_class_v<S>>;
 
-#define MSL_VECTOR_MEMBERS(N)                                           \
-  using value_type = T;                                                 \
-  constexpr vec() = default;                                            \
-  constexpr vec(const vec&) = default;                                  \
-  vec& operator=(const vec&) = default;                                 \
-  template <class S, class = if_scalar<S, T>>                           \
-  constexpr vec(S value) {                                              \
-    for (int i = 0; i < N; i++) d[i] = (T)value;                        \
-  }                                                                     \
-  template <class U>                                                    \
-  explicit constexpr vec(const vec<U, N>& other) {                      \
-    for (int i = 0; i < N; i++) d[i] = (T)other.d[i];                   \
-  }                                                                     \
-  constexpr T& operator[](int i) { return d[i]; }                       \
+#define MSL_VECTOR_MEMBERS(N)                         \
+  using value_type = T;                               \
+  constexpr vec() = default;                          \
+  constexpr vec(const vec&) = default;                \
+  vec& operator=(const vec&) = default;               \
+  template <class S, class = if_scalar<S, T>>         \
+  constexpr vec(S value) {                            \
+    for (int i = 0; i < N; i++) d[i] = (T)value;      \
+  }                                                   \
+  template <class U>                                  \
+  explicit constexpr vec(const vec<U, N>& other) {    \
+    for (int i = 0; i < N; i++) d[i] = (T)other.d[i]; \
+  }                                                   \
+  constexpr T& operator[](int i) { return d[i]; }     \
   constexpr const T& operator[](int i) const { return d[i]; }
 
 template <class T>
 struct alignas(sizeof(T) * 2) vec<T, 2> {
   union {
     T d[2];
-    struct { T x, y; };
-    struct { T r, g; };
+    struct {
+      T x, y;
+    };
+    struct {
+      T r, g;
+    };
     swizzle<T, 2, 0, 1> xy;
     swizzle<T, 2, 1, 0> yx;
     swizzle<T, 2, 0, 0> xx;
     swizzle<T, 2, 1, 1> yy;
   };
   MSL_VECTOR_MEMBERS(2)
-  constexpr vec(T a, T b) { d[0] = a; d[1] = b; }
+  constexpr vec(T a, T b) {
+    d[0] = a;
+    d[1] = b;
+  }
 };
 
 template <class T>
 struct alignas(sizeof(T) * 4) vec<T, 3> {
   union {
     T d[4];
-    struct { T x, y, z; };
-    struct { T r, g, b; };
+    struct {
+      T x, y, z;
+    };
+    struct {
+      T r, g, b;
+    };
     swizzle<T, 4, 0, 1> xy;
     swizzle<T, 4, 1, 2> yz;
     swizzle<T, 4, 0, 1, 2> xyz;
   };
   MSL_VECTOR_MEMBERS(3)
-  constexpr vec(T a, T b, T c) { d[0] = a; d[1] = b; d[2] = c; }
+  constexpr vec(T a, T b, T c) {
+    d[0] = a;
+    d[1] = b;
+    d[2] = c;
+  }
   constexpr vec(vec<T, 2> p, T c) : vec(p.d[0], p.d[1], c) {}
 };
 
@@ -73,15 +88,24 @@ template <class T>
 struct alignas(sizeof(T) * 4) vec<T, 4> {
   union {
     T d[4];
-    struct { T x, y, z, w; };
-    struct { T r, g, b, a; };
+    struct {
+      T x, y, z, w;
+    };
+    struct {
+      T r, g, b, a;
+    };
     swizzle<T, 4, 0, 1> xy;
     swizzle<T, 4, 1, 2> yz;
     swizzle<T, 4, 2, 3> zw;
     swizzle<T, 4, 0, 1, 2> xyz;
   };
   MSL_VECTOR_MEMBERS(4)
-  constexpr vec(T p, T q, T s, T t) { d[0] = p; d[1] = q; d[2] = s; d[3] = t; }
+  constexpr vec(T p, T q, T s, T t) {
+    d[0] = p;
+    d[1] = q;
+    d[2] = s;
+    d[3] = t;
+  }
   constexpr vec(vec<T, 2> p, vec<T, 2> q) : vec(p.d[0], p.d[1], q.d[0], q.d[1]) {}
   constexpr vec(vec<T, 3> p, T t) : vec(p.d[0], p.d[1], p.d[2], t) {}
 };
@@ -114,26 +138,26 @@ struct packed_vec {
 template <class S>
 using if_number = enable_if_t<!std::is_class_v<S>>;
 
-#define MSL_VECTOR_OPERATOR(op)                                       \
-  template <class T, int N>                                           \
-  constexpr vec<T, N> operator op(vec<T, N> a, vec<T, N> b) {         \
-    for (int i = 0; i < N; i++) a.d[i] = (T)(a.d[i] op b.d[i]);       \
-    return a;                                                         \
-  }                                                                   \
-  template <class T, int N, class S, class = if_number<S>>            \
-  constexpr vec<T, N> operator op(vec<T, N> a, S b) {                 \
-    for (int i = 0; i < N; i++) a.d[i] = (T)(a.d[i] op (T)b);         \
-    return a;                                                         \
-  }                                                                   \
-  template <class T, int N, class S, class = if_number<S>>            \
-  constexpr vec<T, N> operator op(S a, vec<T, N> b) {                 \
-    for (int i = 0; i < N; i++) b.d[i] = (T)((T)a op b.d[i]);         \
-    return b;                                                         \
-  }                                                                   \
-  template <class T, int N, class S>                                  \
-  constexpr vec<T, N>& operator op##=(vec<T, N>& a, S b) {            \
-    a = a op b;                                                       \
-    return a;                                                         \
+#define MSL_VECTOR_OPERATOR(op)                                 \
+  template <class T, int N>                                     \
+  constexpr vec<T, N> operator op(vec<T, N> a, vec<T, N> b) {   \
+    for (int i = 0; i < N; i++) a.d[i] = (T)(a.d[i] op b.d[i]); \
+    return a;                                                   \
+  }                                                             \
+  template <class T, int N, class S, class = if_number<S>>      \
+  constexpr vec<T, N> operator op(vec<T, N> a, S b) {           \
+    for (int i = 0; i < N; i++) a.d[i] = (T)(a.d[i] op(T) b);   \
+    return a;                                                   \
+  }                                                             \
+  template <class T, int N, class S, class = if_number<S>>      \
+  constexpr vec<T, N> operator op(S a, vec<T, N> b) {           \
+    for (int i = 0; i < N; i++) b.d[i] = (T)((T)a op b.d[i]);   \
+    return b;                                                   \
+  }                                                             \
+  template <class T, int N, class S>                            \
+  constexpr vec<T, N>& operator op## = (vec<T, N> & a, S b) {   \
+    a = a op b;                                                 \
+    return a;                                                   \
   }
 MSL_VECTOR_OPERATOR(+)
 MSL_VECTOR_OPERATOR(-)
@@ -147,12 +171,12 @@ MSL_VECTOR_OPERATOR(<<)
 MSL_VECTOR_OPERATOR(>>)
 #undef MSL_VECTOR_OPERATOR
 
-#define MSL_VECTOR_COMPARISON(op)                                     \
-  template <class T, int N>                                           \
-  constexpr vec<bool, N> operator op(vec<T, N> a, vec<T, N> b) {      \
-    vec<bool, N> r;                                                   \
-    for (int i = 0; i < N; i++) r.d[i] = a.d[i] op b.d[i];            \
-    return r;                                                         \
+#define MSL_VECTOR_COMPARISON(op)                                \
+  template <class T, int N>                                      \
+  constexpr vec<bool, N> operator op(vec<T, N> a, vec<T, N> b) { \
+    vec<bool, N> r;                                              \
+    for (int i = 0; i < N; i++) r.d[i] = a.d[i] op b.d[i];       \
+    return r;                                                    \
   }
 MSL_VECTOR_COMPARISON(==)
 MSL_VECTOR_COMPARISON(!=)
@@ -194,10 +218,10 @@ bool all(vec<bool, N> a) {
 }
 }  // namespace metal
 
-#define MSL_VECTORS(t)                     \
-  typedef metal::vec<t, 2> t##2;           \
-  typedef metal::vec<t, 3> t##3;           \
-  typedef metal::vec<t, 4> t##4;           \
+#define MSL_VECTORS(t)                           \
+  typedef metal::vec<t, 2> t##2;                 \
+  typedef metal::vec<t, 3> t##3;                 \
+  typedef metal::vec<t, 4> t##4;                 \
   typedef metal::packed_vec<t, 2> packed_##t##2; \
   typedef metal::packed_vec<t, 3> packed_##t##3; \
   typedef metal::packed_vec<t, 4> packed_##t##4;

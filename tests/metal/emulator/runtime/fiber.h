@@ -20,8 +20,8 @@
 #endif
 #endif
 
-// The scheduler itself is not instrumented under the thread sanitizer: what it does between two lanes
-// must not count as synchronisation.
+// The scheduler itself is not instrumented under the thread sanitizer: what it does between two
+// lanes must not count as synchronisation.
 #ifdef EMULATOR_THREAD
 extern "C" {
 void* __tsan_get_current_fiber();
@@ -51,8 +51,9 @@ class Stacks {
       free_.pop_back();
       return stack;
     }
-    char* mapped = static_cast<char*>(mmap(nullptr, kStackBytes + kGuardBytes, PROT_READ | PROT_WRITE,
-                                           MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0));
+    char* mapped =
+        static_cast<char*>(mmap(nullptr, kStackBytes + kGuardBytes, PROT_READ | PROT_WRITE,
+                                MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0));
     mprotect(mapped, kGuardBytes, PROT_NONE);
     return mapped + kGuardBytes;
   }

@@ -12,7 +12,8 @@ int main(int, char** arguments) {
   FILE* file = fopen(arguments[1], "rb");
   emulator::Dispatch dispatch;
   uint64_t count = 0;
-  if (!file || fread(&dispatch, sizeof dispatch, 1, file) != 1 || fread(&count, 8, 1, file) != 1) return 9;
+  if (!file || fread(&dispatch, sizeof dispatch, 1, file) != 1 || fread(&count, 8, 1, file) != 1)
+    return 9;
   std::vector<void*> buffers(count);
   std::vector<uint64_t> sizes(count);
   for (uint64_t i = 0; i < count; i++) {

@@ -5,8 +5,8 @@
 
 namespace emulator {
 
-// Where a lane is: what Metal passes in as [[attributes]]. Sizes of a ragged threadgroup are actual,
-// those called dispatch_* are what was asked for.
+// Where a lane is: what Metal passes in as [[attributes]]. Sizes of a ragged threadgroup are
+// actual, those called dispatch_* are what was asked for.
 struct LaneContext {
   uint32_t thread_position_in_grid[3];
   uint32_t thread_position_in_threadgroup[3];
@@ -61,18 +61,19 @@ enum class Wait : uint8_t { kSimd, kSimdgroupBarrier, kThreadgroupBarrier };
 }  // namespace emulator
 
 extern "C" {
-// Leaves `size` bytes for the others, waits for every lane of the simdgroup, and returns the table of
-// all 32 slots; `present` gets one bit for each lane that exists.
+// Leaves `size` bytes for the others, waits for every lane of the simdgroup, and returns the table
+// of all 32 slots; `present` gets one bit for each lane that exists.
 const unsigned char* emulator_exchange(const void* value, size_t size, const emulator::Site* site,
                                        uint32_t* present);
 void emulator_barrier(emulator::Wait kind, int flags, const emulator::Site* site);
-// The block of a `threadgroup` variable, the same for all lanes of a threadgroup. `key` tells variables apart.
+// The block of a `threadgroup` variable, the same for all lanes of a threadgroup. `key` tells
+// variables apart.
 void* emulator_threadgroup_block(const void* key, size_t size, const char* name);
 uint32_t emulator_lane();
 uint32_t emulator_sum_order();
 [[noreturn]] void emulator_fail(const char* kind, const char* message, const emulator::Site* site);
 
 // Runs a whole grid. Returns 0, or 1 with "kind: message" in `error`.
-int emulator_run(emulator::Entry entry, void** buffers, const emulator::Dispatch* dispatch, char* error,
-                 size_t error_size, emulator::Counts* counts);
+int emulator_run(emulator::Entry entry, void** buffers, const emulator::Dispatch* dispatch,
+                 char* error, size_t error_size, emulator::Counts* counts);
 }

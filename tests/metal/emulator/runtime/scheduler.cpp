@@ -59,8 +59,8 @@ struct Scheduler {
   Switcher switcher;
   Lane* current = nullptr;
   size_t threadgroup_bytes = 0;
-  // Threadgroup memory of the thread sanitizer's build, newly mapped for each threadgroup so that it
-  // has no history.
+  // Threadgroup memory of the thread sanitizer's build, newly mapped for each threadgroup so that
+  // it has no history.
   char* arena = nullptr;
   size_t arena_used = 0;
   char finished_key = 0;
@@ -106,10 +106,10 @@ std::string whereabouts(const Lane& lane) {
 }
 
 bool same_place(const Lane& a, const Lane& b) {
-  return a.status == b.status && (a.status == Status::kDone ||
-                                  (a.wait == b.wait && a.site.line == b.site.line &&
-                                   !strcmp(a.site.operation, b.site.operation) &&
-                                   !strcmp(a.site.file, b.site.file)));
+  return a.status == b.status &&
+         (a.status == Status::kDone ||
+          (a.wait == b.wait && a.site.line == b.site.line &&
+           !strcmp(a.site.operation, b.site.operation) && !strcmp(a.site.file, b.site.file)));
 }
 
 void lane_body() {
@@ -148,13 +148,15 @@ void run_simdgroup(Simdgroup& group) {
   for (uint32_t i = 1; i < group.count; i++) {
     Lane& other = scheduler.lanes[group.first + i];
     if (!same_place(first, other)) {
-      bool barrier = first.wait == Wait::kThreadgroupBarrier || other.wait == Wait::kThreadgroupBarrier;
+      bool barrier =
+          first.wait == Wait::kThreadgroupBarrier || other.wait == Wait::kThreadgroupBarrier;
       return fail("divergence", std::string(barrier ? "non-uniform threadgroup_barrier: " : "") +
                                     whereabouts(first) + " while " + whereabouts(other));
     }
   }
   if (first.status == Status::kWaiting && first.wait != Wait::kThreadgroupBarrier) {
-    for (uint32_t i = 0; i < group.count; i++) scheduler.lanes[group.first + i].status = Status::kReady;
+    for (uint32_t i = 0; i < group.count; i++)
+      scheduler.lanes[group.first + i].status = Status::kReady;
   } else {
     group.status = first.status;
   }
@@ -166,8 +168,8 @@ bool open_barrier() {
   for (Simdgroup& group : scheduler.groups) {
     Lane& other = scheduler.lanes[group.first];
     if (!same_place(first, other)) {
-      fail("divergence",
-           "non-uniform threadgroup_barrier: " + whereabouts(first) + " while " + whereabouts(other));
+      fail("divergence", "non-uniform threadgroup_barrier: " + whereabouts(first) + " while " +
+                             whereabouts(other));
       return false;
     }
   }
@@ -204,8 +206,8 @@ void* barrier_key(Wait kind, const Lane& lane, uint32_t round) {
 
 void enter_threadgroup() {
 #ifdef EMULATOR_THREAD
-  scheduler.arena = static_cast<char*>(mmap(nullptr, kArenaBytes, PROT_READ | PROT_WRITE,
-                                            MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
+  scheduler.arena = static_cast<char*>(
+      mmap(nullptr, kArenaBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
   memset(scheduler.arena, 0xFF, kArenaBytes);
   scheduler.arena_used = kKeyBytes;
 #endif
@@ -231,11 +233,13 @@ void make_lane(Lane& lane, uint32_t thread, const LaneContext& shared) {
   lane = Lane();
   LaneContext& context = lane.context = shared;
   const uint32_t* size = context.threads_per_threadgroup;
-  const uint32_t position[3] = {thread % size[0], thread / size[0] % size[1], thread / size[0] / size[1]};
+  const uint32_t position[3] = {thread % size[0], thread / size[0] % size[1],
+                                thread / size[0] / size[1]};
   for (int i = 0; i < 3; i++) {
     context.thread_position_in_threadgroup[i] = position[i];
     context.thread_position_in_grid[i] =
-        context.threadgroup_position_in_grid[i] * context.dispatch_threads_per_threadgroup[i] + position[i];
+        context.threadgroup_position_in_grid[i] * context.dispatch_threads_per_threadgroup[i] +
+        position[i];
   }
   context.thread_index_in_threadgroup = thread;
   context.simdgroup_index_in_threadgroup = lane.group = thread / kSimdWidth;
@@ -257,7 +261,8 @@ void run_threadgroup(const LaneContext& shared) {
   enter_threadgroup();
   scheduler.lanes.resize(threads);
   scheduler.groups.resize(shared.simdgroups_per_threadgroup);
-  for (uint32_t thread = 0; thread < threads; thread++) make_lane(scheduler.lanes[thread], thread, shared);
+  for (uint32_t thread = 0; thread < threads; thread++)
+    make_lane(scheduler.lanes[thread], thread, shared);
   for (uint32_t i = 0; i < scheduler.groups.size(); i++) {
     Simdgroup& group = scheduler.groups[i];
     group.first = i * kSimdWidth;
@@ -280,7 +285,8 @@ void run_grid() {
   uint32_t* count = shared.threadgroups_per_grid;
   for (int i = 0; i < 3; i++) {
     shared.threads_per_grid[i] = dispatch.grid[i];
-    size[i] = dispatch.threadgroup[i] < dispatch.grid[i] ? dispatch.threadgroup[i] : dispatch.grid[i];
+    size[i] =
+        dispatch.threadgroup[i] < dispatch.grid[i] ? dispatch.threadgroup[i] : dispatch.grid[i];
     if (size[i] == 0) return fail("dispatch", "an empty grid or threadgroup");
     count[i] = (dispatch.grid[i] + size[i] - 1) / size[i];
   }
@@ -406,8 +412,8 @@ void emulator_fail(const char* kind, const char* message, const Site* site) {
   for (;;) scheduler.switcher.leave(scheduler.current->fiber, false);
 }
 
-int emulator_run(Entry entry, void** buffers, const Dispatch* dispatch, char* error, size_t error_size,
-                 Counts* counts) {
+int emulator_run(Entry entry, void** buffers, const Dispatch* dispatch, char* error,
+                 size_t error_size, Counts* counts) {
   scheduler.entry = entry;
   scheduler.buffers = buffers;
   scheduler.dispatch = *dispatch;
