@@ -39,13 +39,14 @@ from sidecar.jobs.fim_benchmark import (
 )
 from sidecar.jobs.held_out_code import held_out_folders
 from sidecar.jobs.race.roster import LLAMA, SERVED_PEERS
+from sidecar.jobs.suggestion import settle
 
 if TYPE_CHECKING:
     from rich.table import Table
 
 SMALL_MODEL = "smollm2-135m"
 # The same room for all: what the large one takes for a hole is seconds on two cores.
-CONFIG = CompletionConfig(prompt_tokens=512)
+CONFIG = CompletionConfig(prompt_tokens=256)
 _CHARACTERS = 3 * CONFIG.prompt_tokens
 _SECONDS = 120.0
 
@@ -151,9 +152,7 @@ async def _llama(asked: Sequence[Hole]) -> FimRow:
     served = await peer.start(installed[LLAMA], weights, child_environment(os.environ, {}, None))
 
     async def plain(hole: Hole) -> str:
-        answer = await asyncio.to_thread(_completion, served.server.port, hole)
-        whole = answer.get("stop_type") != "limit"
-        return settled_text(hole, str(answer.get("content", "")), whole=whole)
+        return await asyncio.to_thread(_continued_by_llama, served.server.port, hole)
 
     try:
         return await _filled(f"{LLAMA}, {PREFIX_ONLY}", SMALL_MODEL, asked, plain)
@@ -161,13 +160,15 @@ async def _llama(asked: Sequence[Hole]) -> FimRow:
         await served.stop()
 
 
-def _completion(port: int, hole: Hole) -> dict[str, Any]:
-    """llama.cpp's own completion of the text up to the hole."""
+def _continued_by_llama(port: int, hole: Hole) -> str:
+    """llama.cpp's own completion of the text up to the hole, as far as it belongs there: like ours
+    it ends where the text is decided, and what would follow is not waited for."""
     body = {
         "prompt": begun_text(hole, _CHARACTERS),
         "n_predict": CONFIG.max_tokens,
         "temperature": 0,
         "cache_prompt": False,
+        "stream": True,
     }
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=_SECONDS)
     try:
@@ -175,11 +176,21 @@ def _completion(port: int, hole: Hole) -> dict[str, Any]:
             "POST", "/completion", msgspec.json.encode(body), {"Content-Type": "application/json"}
         )
         answer = connection.getresponse()
-        said = answer.read()
         if answer.status != 200:
-            raise EngineError(f"{LLAMA} answers with {answer.status}: {said[:200]!r}")
-        found: dict[str, Any] = msgspec.json.decode(said)
-        return found
+            raise EngineError(f"{LLAMA} answers with {answer.status}: {answer.read()[:200]!r}")
+        text = ""
+        for line in answer:
+            if not line.startswith(b"data: "):
+                continue
+            said: dict[str, Any] = msgspec.json.decode(line[len(b"data: ") :])
+            text += str(said.get("content", ""))
+            if said.get("stop"):
+                break
+            if "\n" in str(said.get("content", "")) and (found := settle(text, hole.gap)).decided:
+                return found.text
+        else:
+            raise EngineError(f"{LLAMA} broke off")
+        return settled_text(hole, text, whole=said.get("stop_type") != "limit")
     except OSError as error:
         raise EngineError(f"{LLAMA} does not answer: {error}") from error
     finally:
