@@ -41,12 +41,14 @@ from engine.messages import (
     GenerateRequest,
     ModelInfo,
     Prefilling,
+    Priority,
     Totals,
 )
 from engine.prefix_cache.messages import CacheOptions
 from engine.prefix_cache.reuse import PrefixReuse
 from engine.scheduler import Scheduler
 from engine.sequence import SequenceState
+from engine.sessions import Sessions
 from engine.targets.target import Target
 from engine.text.constraints import Constraint, Grammars
 from engine.text.healing import Healing
@@ -104,6 +106,7 @@ class DecodingLoop:
         self._emit = emit
         self._scheduler = Scheduler(options.max_active, options.max_queue)
         self._sequences: dict[str, SequenceState] = {}
+        self._sessions = Sessions()
         self._healing: Healing | None = None
         self._grammars: Grammars | None = None
         self.new_portfolio = new_portfolio or portfolios(target, None)
@@ -123,6 +126,7 @@ class DecodingLoop:
             cache or CacheOptions(),
             grid=1 if invariant else chunk,
             fingerprint=fingerprint,
+            sessions=self._sessions,
         )
 
     @property
@@ -140,6 +144,7 @@ class DecodingLoop:
 
     def open(self, request: GenerateRequest) -> None:
         """Queue a request, or fail it at once."""
+        self._sessions.heard(request)
         try:
             sequence = self._sequence(request)
             self._scheduler.add(request.id, request.priority)
@@ -147,6 +152,9 @@ class DecodingLoop:
             self._fail(request.id, error)
             return
         self._sequences[request.id] = sequence
+        for one in self._sequences.values():
+            if self._sessions.aside(one.request):
+                self._scheduler.lower(one.id, Priority.IDLE)
 
     def _sequence(self, request: GenerateRequest) -> SequenceState:
         room = self._info.context - len(request.prompt)

@@ -146,7 +146,8 @@ class GenerateRequest(Struct, frozen=True, kw_only=True):
     segments: the files in the prompt, in order; the ends of segments are boundaries, too.
     warm: compute the prompt's state and keep it, decode nothing. It ends as ``warmed``, without a
         token. At IDLE priority it costs other requests at most one prompt chunk.
-    session: retention hint only, never needed for correctness.
+    session: requests of one name belong together. A hint for retention and for turns, never needed
+        for correctness. tools: whether the prompt has any; see `engine.sessions`.
     margins: report the top-2 gap at every token (costs a sort; `pillion verify` uses it).
     explain: report a timeline and a log of the rounds.
     """
@@ -172,6 +173,7 @@ class GenerateRequest(Struct, frozen=True, kw_only=True):
     segments: tuple[Segment, ...] = ()
     warm: bool = False
     session: str | None = None
+    tools: bool = False
     margins: bool = False
     explain: bool = False
 

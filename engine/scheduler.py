@@ -34,6 +34,17 @@ class Scheduler:
         self._priority[request_id] = priority
         self._waiting[priority].append(request_id)
 
+    def lower(self, request_id: str, priority: Priority) -> None:
+        """Let an open request wait for more than it did; unknown ids are ignored."""
+        before = self._priority.get(request_id)
+        if before is None or before >= priority:
+            return
+        self._priority[request_id] = priority
+        for queues in (self._active, self._waiting):
+            if request_id in queues[before]:
+                queues[before].remove(request_id)
+                queues[priority].append(request_id)
+
     def remove(self, request_id: str) -> None:
         """Forget a request that ended; unknown ids are ignored."""
         priority = self._priority.pop(request_id, None)

@@ -26,6 +26,9 @@ SLOPE = 8192
 STABLE_WEIGHT = 2.0
 # An inner snapshot is of use only to a prompt that branches off right there.
 INNER_WEIGHT = 0.25
+# A session that has a name will come back: as if its newest turn had been used so often more.
+SESSION_USES = 2.0
+MOST_SESSIONS = 256
 # What is left of the worth of a node whose file holds something else by now.
 DEMOTED_WEIGHT = 1 / 16
 # Room that is made at once, since looking for what to drop takes a look at every node.
@@ -70,6 +73,8 @@ class MemoryTier(Generic[R, S]):
         self._age = 0.0
         self._files: dict[str, bytes] = {}
         self._locked: Counter[Node[R, S]] = Counter()
+        # Where each session's newest turn ends; the one that was extended last comes last.
+        self._sessions: dict[str, Node[R, S]] = {}
 
     def lookup(self, tokens: Tokens) -> Hit[R, S] | None:
         """The longest usable prefix of `tokens`, and nothing is changed."""
@@ -105,9 +110,10 @@ class MemoryTier(Generic[R, S]):
         *,
         stable: bool = False,
         segments: Iterable[Segment] = (),
+        session: str | None = None,
     ) -> Node[R, S] | None:
         """Keep `tokens`, and the state at their end. None if that is not worth the room: what is
-        new has to be worth more than what would go for it."""
+        new has to be worth more than what would go for it. session: whose newest turn this is."""
         if not len(tokens):
             return None
         known = len(self.tree)
@@ -117,14 +123,39 @@ class MemoryTier(Generic[R, S]):
         if snapshot is not None:
             self.tree.set_snapshot(node, snapshot)
         node.stable |= stable
+        if session is not None:
+            self._extend(session, node)
         for one in (node, *node.children.values()):
             self._appraise(one)
         if node.nbytes > self.budget and not node.children and not node.locks:
             # Nothing else has to go for what can never fit.
             self.evictions["budget"] += 1
-            self.tree.remove(node)
+            self._remove(node)
         self.evict()
         return node if node.parent is not None else None
+
+    def _extend(self, session: str, node: Node[R, S]) -> None:
+        """A session's newest turn ends here now."""
+        self._end(session)
+        self._sessions[session] = node
+        for one in node.up():
+            one.sessions += 1
+            self._appraise(one)
+        while len(self._sessions) > MOST_SESSIONS:
+            self._end(next(iter(self._sessions)))
+
+    def _end(self, session: str) -> None:
+        """Its turn ends nowhere any more."""
+        before = self._sessions.pop(session, None)
+        for one in before.up() if before is not None else ():
+            one.sessions -= 1
+            self._appraise(one)
+
+    def _remove(self, node: Node[R, S]) -> None:
+        if node.sessions:
+            for session in [name for name, end in self._sessions.items() if end is node]:
+                self._end(session)
+        self.tree.remove(node)
 
     def _tag(self, node: Node[R, S], segments: Iterable[Segment]) -> None:
         """Which file the end of a new node belongs to."""
@@ -181,7 +212,7 @@ class MemoryTier(Generic[R, S]):
         self._on_evict(node)
         self.evictions["budget"] += 1
         if whole:
-            self.tree.remove(node)
+            self._remove(node)
         else:
             self.tree.set_snapshot(node, None)
 
@@ -216,7 +247,7 @@ class MemoryTier(Generic[R, S]):
         before it were, shared with whatever else is behind them."""
         parent = node.parent
         before = parent.hits / len(parent.children) if parent is not None and parent.hits else 0.0
-        return 1 + node.hits + before
+        return 1 + node.hits + before + (SESSION_USES if node.sessions else 0.0)
 
     def _known_before(self, node: Node[R, S]) -> int:
         """Where a request would begin if this node were not there."""
@@ -230,7 +261,7 @@ class MemoryTier(Generic[R, S]):
         before = len(self.tree)
         while leaves := [n for n in self.tree if not n.children and not n.locks]:
             for node in leaves:
-                self.tree.remove(node)
+                self._remove(node)
         self.evictions["cleared"] += before - len(self.tree)
         return before - len(self.tree)
 
@@ -243,7 +274,16 @@ class MemoryTier(Generic[R, S]):
         for node, count in self._locked.items():
             for one in node.up():
                 locks[id(one)] += count
+        sessions: Counter[int] = Counter()
+        for end in self._sessions.values():
+            for one in end.up():
+                sessions[id(one)] += 1
         for node in self.tree:
+            if node.sessions != sessions[id(node)]:
+                raise EngineError(
+                    f"prefix cache: a node at {node.start} has {node.sessions} sessions, "
+                    f"{sessions[id(node)]} are known"
+                )
             if node.locks != locks[id(node)]:
                 raise EngineError(
                     f"prefix cache: a node at {node.start} has {node.locks} locks, "

@@ -178,10 +178,13 @@ class PrefixCache(Generic[R, S]):
         *,
         stable: bool = False,
         segments: Iterable[Segment] = (),
+        session: str | None = None,
     ) -> Node[R, S] | None:
         """See `MemoryTier.insert`."""
         known = np.asarray(tokens, np.uint32)
-        return self.memory.insert(known, rows, snapshot, stable=stable, segments=segments)
+        return self.memory.insert(
+            known, rows, snapshot, stable=stable, segments=segments, session=session
+        )
 
     def save(self, node: Node[R, S]) -> None:
         """Write it and what it hangs on to disk when there is time."""

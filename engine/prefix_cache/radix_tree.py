@@ -44,9 +44,10 @@ class Node(Generic[R, S]):
 
     locks: requests that are going on behind or inside it. hits: how often one began here; resumed:
     how often with this snapshot. stable: `end` is where a segment of a prompt ends. path, content:
-    the file it belongs to. worth: see `MemoryTier`. stored: the name of a record on disk that has
-    its rows, and with snapshot_stored its snapshot, too. fetched: it came from disk, and no request
-    has used it since. earlier: another process computed it.
+    the file it belongs to. sessions: how many have the end of their newest turn here or behind it.
+    worth: see `MemoryTier`. stored: the name of a record on disk that has its rows, and with
+    snapshot_stored its snapshot, too. fetched: it came from disk, and no request has used it since.
+    earlier: another process computed it.
     """
 
     tokens: Tokens
@@ -61,6 +62,7 @@ class Node(Generic[R, S]):
     stable: bool = False
     path: str = ""
     content: bytes = b""
+    sessions: int = 0
     worth: float = 0.0
     snapshot_worth: float = 0.0
     stored: str = ""
@@ -159,6 +161,7 @@ class RadixTree(Generic[R, S]):
             hits=node.hits,
             path=node.path,
             content=node.content,
+            sessions=node.sessions,
             worth=node.worth,
             stored=node.stored,
             fetched=node.fetched,

@@ -32,6 +32,7 @@ from engine.prefix_cache.snapshot import (
     take_snapshot,
 )
 from engine.sequence import SequenceState
+from engine.sessions import Sessions
 from engine.targets.caches import leaves
 from engine.targets.target import Target
 
@@ -66,7 +67,7 @@ class Progress:
 class PrefixReuse:
     """grid: where prompt chunks are not row-invariant, only state computed on the chunk grid is the
     state that a fresh run would compute; 1 anywhere. fingerprint: of all that a file on disk
-    depends on; None keeps none."""
+    depends on; None keeps none. sessions: whose end is kept for their next turn."""
 
     def __init__(
         self,
@@ -75,10 +76,12 @@ class PrefixReuse:
         *,
         grid: int,
         fingerprint: Callable[[], str] | None = None,
+        sessions: Sessions,
     ) -> None:
         caches = target.new_caches()
         self._target = target
         self._grid = grid
+        self._sessions = sessions
         self._on = options.memory > 0 and can_snapshot(caches)
         self._layers = len(leaves(caches))
         disk = None
@@ -279,6 +282,7 @@ class PrefixReuse:
             snapshot,
             stable=length in request.boundaries or any(s.end == length for s in request.segments),
             segments=request.segments,
+            session=self._sessions.thread_of(request),
         )
         progress.kept = length
         if node is not None:

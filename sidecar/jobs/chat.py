@@ -13,7 +13,6 @@ from engine import (
     ContextLengthExceeded,
     GenerateRequest,
     ModelInfo,
-    Priority,
     RenderedPrompt,
     ReplyFormat,
     RequestError,
@@ -126,17 +125,11 @@ def request_of(
         logprobs=chat.logprobs,
         draft=chat.draft,
         explain=chat.explain,
-        priority=Priority.IDLE if is_aside(chat) else Priority.AGENT,
         boundaries=prompt.boundaries,
         segments=prompt.segments,
         session=chat.session,
+        tools=bool(chat.tools),
     )
-
-
-def is_aside(chat: Chat) -> bool:
-    """Whether an agent asks for something beside its conversation (a title, a summary): within a
-    session, without tools. It must not delay the conversation."""
-    return chat.session is not None and not chat.tools
 
 
 async def render(services: Services, chat: Chat, model: ModelInfo) -> RenderedPrompt:

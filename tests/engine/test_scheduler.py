@@ -33,6 +33,27 @@ def test_idle_work_waits_for_everything():
     assert turns(scheduler, 2) == "ii"
 
 
+def test_a_request_can_be_made_to_wait_for_more():
+    scheduler = Scheduler(max_active=1, max_queue=10)
+    for name in "ab":
+        scheduler.add(name, AGENT)
+    assert turns(scheduler, 2) == "aa"
+    scheduler.lower("a", IDLE)
+    scheduler.remove("b")
+    scheduler.add("c", AGENT)
+    # It keeps its place among those that hold caches.
+    assert turns(scheduler, 2) == "aa"
+    scheduler.lower("a", AGENT)
+    scheduler.lower("nobody", IDLE)
+    scheduler.remove("a")
+    assert turns(scheduler, 1) == "c"
+    roomy = Scheduler(max_active=2, max_queue=10)
+    for name in "ab":
+        roomy.add(name, AGENT)
+    roomy.lower("a", IDLE)
+    assert turns(roomy, 3) == "bbb"
+
+
 def test_a_short_request_is_not_stuck_behind_a_long_one():
     scheduler = Scheduler(max_active=8, max_queue=10)
     scheduler.add("l", AGENT)

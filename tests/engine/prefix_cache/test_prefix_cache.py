@@ -74,6 +74,24 @@ def test_a_session_in_use_outlives_what_was_asked_once():
     assert kept.memory.evictions["budget"] >= 3
 
 
+def test_the_newest_turn_of_a_named_session_outlives_a_longer_prompt_without_a_name():
+    """Neither was used yet; only one says that it will be."""
+    kept = cache(300 * 14 + NODE_BYTES * 3)
+    put(kept, range(100), session="s")
+    put(kept, range(1000, 1150))
+    put(kept, range(2000, 2170))
+    assert (found(kept, range(100)), found(kept, range(1000, 1150))) == (100, 0)
+    kept.check_integrity()
+    # It goes on elsewhere; what is left behind is like anything else.
+    other = cache(300 * 14 + NODE_BYTES * 3)
+    put(other, range(100), session="s")
+    put(other, range(500, 510), session="s")
+    put(other, range(1000, 1150))
+    put(other, range(2000, 2170))
+    assert found(other, range(100)) == 0
+    other.check_integrity()
+
+
 def test_what_is_not_used_any_more_ages():
     kept = cache(200 * 14 + NODE_BYTES * 4)
     old = list(range(100))
@@ -233,7 +251,8 @@ def test_random_branchings_cancels_and_evictions(seed, recurrent, budget):
             use(kept, tokens)
         # A cancelled request leaves a part.
         done = tokens[: draw.randrange(1, len(tokens) + 1)]
-        node = put(kept, done, state=draw.random() < 0.7)
+        session = draw.choice([None, "a", "b"])
+        node = put(kept, done, state=draw.random() < 0.7, session=session)
         if node is not None and draw.random() < 0.3:
             kept.memory.lock(node)
             locked.append(node)

@@ -8,7 +8,7 @@ from typing import Any
 from http_door import asgi_door, chat, events_of
 from test_reply_format import CALL, NOW, READ
 
-from engine import GenerateRequest, Priority
+from engine import GenerateRequest
 from engine.testing import FakeEngine
 
 REPLY = f"<think>\nHm.\n</think>\n\nYes.\n\n{CALL}\n{CALL}"
@@ -112,7 +112,7 @@ async def test_a_prediction_reaches_the_drafter_and_changes_nothing_else() -> No
     assert [bytes(request.prediction) for request in engine.seen] == [b"ab", b"ab"]
 
 
-async def test_a_title_waits_for_the_conversation() -> None:
+async def test_the_engine_can_tell_a_title_from_the_conversation() -> None:
     engine = FakeEngine()
     async with asgi_door(engine) as client:
         for tools in ([], [READ]):
@@ -120,8 +120,8 @@ async def test_a_title_waits_for_the_conversation() -> None:
             headers = {"x-session-id": "s"}
             await client.post("/v1/chat/completions", json=body, headers=headers)
         await chat(client)
-    assert [request.priority for request in engine.seen] == [
-        Priority.IDLE,
-        Priority.AGENT,
-        Priority.AGENT,
+    assert [(request.session, request.tools) for request in engine.seen] == [
+        ("s", False),
+        ("s", True),
+        (None, False),
     ]
