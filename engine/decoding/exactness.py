@@ -36,6 +36,8 @@ from engine.targets.target import Target
 SHORT, LONG = 8, 1200
 PREFILL_CHUNKS = (4, 8, 16, 32, 64, 128, 256, 512)
 CHUNK_SECONDS = 0.5
+# More rows than any kernel for a few of them takes, on every chip: a prompt's own kernels.
+MANY = 48
 
 
 @dataclass(frozen=True)
@@ -66,6 +68,8 @@ def probe(
     rows = max(asked, SHORT)
     short = _serial(target, vocabulary, SHORT, rows, target.new_caches, prompt=SHORT)
     prefill_fault = _prefill_fault(target, short)
+    if not prefill_fault and context >= MANY:
+        prefill_fault = _long_chunk_fault(target, vocabulary, rows)
     progress(0.3)
     width, reason = asked, ""
     for rows in range(2, asked + 1):
@@ -181,6 +185,19 @@ def _prefill_fault(target: Target, serial: Serial) -> str:
     if same_state(target, caches, serial.caches, serial.length + rows, serial.checkpoints[-1]):
         return ""
     return f"the caches after a chunk of {rows} tokens"
+
+
+def _long_chunk_fault(target: Target, vocabulary: int, rows: int) -> str:
+    """What differs between a chunk of many tokens and chunks of `rows`, which are as one-row steps;
+    empty if nothing. Kernels for a few rows may be exact where those for many are not."""
+    together, apart = target.new_caches(), target.new_caches()
+    tokens = _tokens(vocabulary, MANY)
+    target.prefill(tokens, together)
+    for start in range(0, MANY, rows):
+        target.prefill(tokens[start : start + rows], apart)
+    if same_state(target, together, apart, MANY, take_snapshot(apart)):
+        return ""
+    return f"the caches after a chunk of {MANY} tokens"
 
 
 def same_state(target: Target, caches: Caches, serial: Caches, length: int, state: Any) -> bool:
