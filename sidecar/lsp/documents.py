@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from sidecar.lsp.params import DidChangeParams, DidCloseParams, DidOpenParams, DidSaveParams
 from sidecar.lsp.session import Session
+from sidecar.workspace.documents import Change, Document
+from sidecar.workspace.positions import without_end
 
 
 def did_open(session: Session, params: DidOpenParams) -> None:
@@ -27,7 +31,19 @@ def did_change(session: Session, params: DidChangeParams) -> None:
         session.warmth.cancel(identifier.uri)
         after = session.documents.get(identifier.uri)
         if before is not None and after is not None:
-            session.view.changed(identifier.uri, after.end_of_change(before))
+            session.view.changed(
+                identifier.uri, _end_of_change(params.content_changes, before, after)
+            )
+
+
+def _end_of_change(changes: Sequence[Change], before: Document, after: Document) -> tuple[int, int]:
+    """(line, column): the end of the last line that is another one now."""
+    if len(changes) != 1 or changes[0].range is None:
+        return after.end_of_change(before)
+    # A key says itself where it is.
+    line = changes[0].range.start.line + changes[0].text.count("\n")
+    line = min(line, len(after.lines) - 1)
+    return line, len(without_end(after.lines[line]))
 
 
 def did_save(session: Session, params: DidSaveParams) -> None:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import msgspec
 from lsprotocol import types
+from msgspec import Struct
 
 from engine import NotReady, Overloaded
 from sidecar.jobs.completion import CompletionRequest
@@ -14,14 +15,29 @@ from sidecar.jobs.suggestion_memory import Cursor
 from sidecar.lsp.params import InlineCompletionParams, SelectedCompletionInfo
 from sidecar.lsp.session import OpenRequest, Session
 from sidecar.workspace.documents import Document
-from sidecar.workspace.positions import units_of, without_end
+from sidecar.workspace.positions import Position, Range, units_of, without_end
 
-Answer = Coroutine[None, None, types.InlineCompletionList | None]
+
+class Item(Struct, frozen=True, rename="camel"):
+    """lsprotocol's InlineCompletionItem takes many times as long to make and to convert, and this
+    one is made at every key. range: what the text takes the place of."""
+
+    insert_text: str
+    range: Range
+
+
+class Items(Struct, frozen=True):
+    """An InlineCompletionList."""
+
+    items: list[Item]
+
+
+Answer = Coroutine[None, None, Items | None]
 
 
 def inline_completion(
     session: Session, params: InlineCompletionParams, request: OpenRequest
-) -> types.InlineCompletionList | Answer | None:
+) -> Items | Answer | None:
     """Items, or null where there is nothing to show. The first is the likeliest; there are others
     where the user asked by hand.
 
@@ -62,9 +78,7 @@ def inline_completion(
         completion=completion,
         count=session.services.config.completion.alternatives if invoked else 1,
         chosen=chosen,
-        replaces=types.Range(
-            _position(session, document, start), _position(session, document, end)
-        ),
+        replaces=Range(_position(session, document, start), _position(session, document, end)),
     )
     known = session.suggestions.recall(wanted.cursor, wanted.completion, wanted.count)
     return _suggest(session, wanted) if known is None else wanted.items(known)
@@ -78,20 +92,13 @@ class _Wanted:
     completion: CompletionRequest
     count: int
     chosen: str
-    replaces: types.Range
+    replaces: Range
 
-    def items(self, texts: Sequence[str]) -> types.InlineCompletionList | None:
-        if not texts:
-            return None
-        return types.InlineCompletionList(
-            items=[
-                types.InlineCompletionItem(insert_text=self.chosen + text, range=self.replaces)
-                for text in texts
-            ]
-        )
+    def items(self, texts: Sequence[str]) -> Items | None:
+        return Items([Item(self.chosen + text, self.replaces) for text in texts]) if texts else None
 
 
-async def _suggest(session: Session, wanted: _Wanted) -> types.InlineCompletionList | None:
+async def _suggest(session: Session, wanted: _Wanted) -> Items | None:
     try:
         texts = await session.suggestions.compute(wanted.cursor, wanted.completion, wanted.count)
     except (NotReady, Overloaded):
@@ -122,10 +129,10 @@ def _selection(
     )
 
 
-def _position(session: Session, document: Document, place: tuple[int, int]) -> types.Position:
+def _position(session: Session, document: Document, place: tuple[int, int]) -> Position:
     line, column = place
     before = without_end(document.lines[line])[:column]
-    return types.Position(line, units_of(before, session.encoding))
+    return Position(line, units_of(before, session.encoding))
 
 
 def _withheld(session: Session, uri: str) -> bool:

@@ -13,6 +13,7 @@ from typing import Any
 
 from cattrs import Converter
 from lsprotocol import types
+from msgspec import Struct
 from pygls.protocol import default_converter
 from pygls.uris import to_fs_path
 
@@ -79,8 +80,9 @@ class OpenRequest:
         self._recallable = True
 
     def result(self, value: object) -> None:
-        """value: an lsprotocol object, or plain JSON types."""
-        self._session.answer(self, result_message(self.id, _CONVERTER.unstructure(value)))
+        """value: an lsprotocol object, a Struct with the wire's names, or plain JSON types."""
+        plain = value if isinstance(value, Struct) else _CONVERTER.unstructure(value)
+        self._session.answer(self, result_message(self.id, plain))
 
     def error(self, error: RpcError) -> None:
         self._session.answer(self, error_message(error, self.id))

@@ -125,7 +125,8 @@ class Document:
                 end += 1
             if spliced[-1] == "" and end < len(self.lines):
                 spliced = spliced[:-1]
-        return replace(self, lines=self.lines[:start] + spliced + self.lines[end:])
+        lines = self.lines[:start] + spliced + self.lines[end:]
+        return Document(self.uri, self.version, self.language, lines)
 
 
 class Documents:
@@ -166,7 +167,7 @@ class Documents:
             return False
         for change in changes:
             document = document.changed(change, encoding)
-        self._open[uri] = replace(document, version=version)
+        self._open[uri] = Document(uri, version, document.language, document.lines)
         return True
 
     def close(self, uri: str) -> None:
