@@ -6,7 +6,7 @@ none of its forwards. Prompts stay with MLX.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from types import FunctionType
 from typing import Any
@@ -25,9 +25,6 @@ NAME = "scaled_dot_product_attention"
 # What mlx-lm's layers call the numbers of their heads.
 HEADS = ("num_attention_heads", "n_heads", "num_heads")
 KEY_HEADS = ("num_key_value_heads", "n_kv_heads", "num_kv_heads")
-# Keys before the rows that are compared and timed: one block, both passes of MLX's, and a long
-# prompt, where attention is what a forward spends its time on.
-CONTEXTS = (300, 1200, 8192)
 
 Function = Callable[..., mx.array]
 
@@ -114,9 +111,8 @@ def examine_attention(
     dtype: mx.Dtype,
     device: Device,
     trials: Trials,
-    contexts: Sequence[int] = CONTEXTS,
 ) -> Findings:
-    """What the kernels are worth in the place of `stock`, over all `contexts` together."""
+    """What the kernels are worth in the place of `stock`, over all contexts together."""
     if not fits(shape, dtype, device.chip):
         return Findings(fault="there is no kernel")
     ours = kernel_attention(stock, shape, trials.rows, device)
@@ -124,7 +120,7 @@ def examine_attention(
     like_stock = True
     seconds: dict[str, dict[int, float]] = {"ours": {}, "stock": {}}
     try:
-        for context in contexts[:-1]:
+        for context in trials.contexts[:-1]:
             keys = context + trials.rows
             if fault := differs(shape, dtype, keys, count=trials.rows, compiler=device.compiler):
                 return Findings(fault=fault)
@@ -136,7 +132,7 @@ def examine_attention(
                     rows.run(stock, 0, count), alone[:, :, :count]
                 )
         for count in trials.timed:
-            for context in contexts:
+            for context in trials.contexts:
                 took = _race(Rows.made_up(shape, dtype, context, count), ours, stock, trials)
                 for name in seconds:
                     seconds[name][count] = seconds[name].get(count, 0.0) + took[name]

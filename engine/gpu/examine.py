@@ -16,6 +16,9 @@ from metal.verify_matmul import MOST_ROWS, TILINGS, Tiling
 # (one in five thousand did).
 VALUES = 100_000
 MOST_TRIALS = 8
+# One block of keys, both passes of MLX's attention, and a long prompt, where attention is what a
+# forward spends its time on.
+CONTEXTS = (300, 1200, 8192)
 # Of the largest value: rounding of sums and of a result.
 TOLERANCE = {mx.float32: 1e-4, mx.float16: 4e-3, mx.bfloat16: 2e-2}
 
@@ -24,19 +27,22 @@ TOLERANCE = {mx.float32: 1e-4, mx.float16: 4e-3, mx.bfloat16: 2e-2}
 class Trials:
     """How much is tried. rows: the widest forward. timed: numbers of rows that are timed.
 
-    values: outputs whose bits are compared, at least. clock: seconds.
+    values: outputs whose bits are compared, at least. contexts: keys before the rows that attention
+    is compared with, and timed with; the last of them only timed. clock: seconds.
     """
 
     rows: int = MOST_ROWS
     timed: Sequence[int] = (1, 2, 4, 6, 8, 12, 16)
     values: int = VALUES
+    contexts: Sequence[int] = CONTEXTS
     length: int = LENGTH
     repeats: int = REPEATS
     tilings: Sequence[Tiling] = TILINGS
     clock: Callable[[], float] = time.perf_counter
 
-    def upto(self, rows: int) -> Trials:
-        """As much, with no more rows than that in a forward."""
+    def upto(self, widest: int | None) -> Trials:
+        """As much, with no more rows than `widest` in a forward."""
+        rows = min(self.rows, widest or self.rows)
         return replace(self, rows=rows, timed=sorted({*self.timed, rows} & {*range(1, rows + 1)}))
 
 

@@ -102,6 +102,7 @@ def few(rows: int) -> Trials:
         rows=rows,
         timed=(1, rows),
         values=1,
+        contexts=(20, 30),
         length=1,
         repeats=1,
         tilings=TILINGS[:1],

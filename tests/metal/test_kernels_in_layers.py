@@ -14,6 +14,7 @@ from stock_gated_delta import stock_update
 from engine import EngineOptions
 from engine.cpu.functions import Named
 from engine.gpu.attention import Rows, chosen, examine_attention, kernel_attention, shape_of
+from engine.gpu.install import install
 from engine.gpu.recurrence import examine_tape, use_tape
 from engine.loading.load import load
 from engine.targets.gated_delta import RECURRENCE, RecordingGatedDelta
@@ -86,17 +87,14 @@ def stock_attention(queries, keys, values, cache, scale, mask, sinks=None):
 def test_attention_serves_every_number_of_rows_or_none():
     """MLX's own rows are exact up to the end of its vector kernel; ours never have its bits."""
     trials = replace(few(5), clock=WonBy(0.9))
-    contexts = (20, 20)
-    found = examine_attention(stock_attention, SHAPE, mx.float32, gpu(Machine()), trials, contexts)
+    found = examine_attention(stock_attention, SHAPE, mx.float32, gpu(Machine()), trials)
     assert (found.fault, found.like_stock) == ("", False)
     assert all(found.stock_exact.values())
     assert served(found) == {1, 2, 3, 4, 5}
     trials = replace(trials, clock=WonBy(1.1))
-    found = examine_attention(stock_attention, SHAPE, mx.float32, gpu(Machine()), trials, contexts)
+    found = examine_attention(stock_attention, SHAPE, mx.float32, gpu(Machine()), trials)
     assert served(found) == set()
-    found = examine_attention(
-        stock_attention, Shape(4, 3, 64), mx.float32, gpu(Machine()), trials, contexts
-    )
+    found = examine_attention(stock_attention, Shape(4, 3, 64), mx.float32, gpu(Machine()), trials)
     assert found.fault == "there is no kernel"
 
 
@@ -131,3 +129,26 @@ def test_the_attention_layers_of_the_builtin_model(target):
     assert mx.abs(taken(x, "causal") - expected).max() <= 0.01 * mx.abs(expected).max()
     refused = dict.fromkeys(verdicts, "stock MLX is faster")
     assert chosen(layer, gpu(Machine()), few(4), refused) is layer
+
+
+def test_the_builtin_model_is_exact_on_kernels_of_every_kind(record_claim):
+    """Single rows on mlx-lm's recurrence, verify forwards from the tape, attention on ours."""
+    loaded = load(EngineOptions(model="builtin"), lambda what, share: None)
+    target = bind(loaded.model, loaded.config)
+    machine = Machine(contraction="on", schedule=2)
+    for layer in target.model.layers:
+        if isinstance(recorder := getattr(layer, "linear_attn", None), RecordingGatedDelta):
+            recorder.run_with({RECURRENCE: stock_update(machine)})
+    said = install(
+        target.model, "auto", trials=replace(few(8), clock=WonBy(0.5)), device=gpu(machine)
+    )
+    assert said.startswith("Metal kernels in 8 modules"), said
+    tokens, together, serial = [*range(300, 310)], target.new_caches(), target.new_caches()
+    alone = [target.forward([token], serial)[0] for token in tokens]
+    # The second forward starts from the first one's tape, three of whose rows stay.
+    for start, rows, keep in ((0, 5, 3), (3, 7, 7)):
+        logits = target.forward(tokens[start : start + rows], together)
+        target.roll_back(together, rows, keep)
+        held = bool(mx.array_equal(logits, mx.stack(alone[start : start + rows])))
+        for kernel in ("gated_delta", "verify_attention"):
+            record_claim(kernel, f"the built-in model, {rows} rows", held, bits=True)
