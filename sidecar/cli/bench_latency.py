@@ -91,19 +91,21 @@ def latency_table(rows: Sequence[LatencyRow]) -> Table:
 async def serve(path: str) -> None:
     """The door as the daemon has it, and the echo beside it, until standard input ends."""
     from sidecar.collector import spare_what_is_loaded
-    from sidecar.lsp.params import NoParams
+    from sidecar.lsp.params import InlineCompletionParams
     from sidecar.lsp.server import REQUESTS, Method, serve_connection
     from sidecar.lsp.session import OpenRequest, Session
     from sidecar.services import Services
 
-    def echo(session: Session, params: NoParams, request: OpenRequest) -> dict[str, Any]:
-        return {}
+    def echo(
+        session: Session, params: InlineCompletionParams, request: OpenRequest
+    ) -> InlineCompletionParams:
+        return params
 
     engine = scripted_client(SUGGESTED)
     engine.start()
     await engine.ready()
     services = Services(engine=engine, config=Config(), shutdown=lambda: None)
-    methods = REQUESTS | {ECHO: Method(NoParams, echo)}
+    methods = REQUESTS | {ECHO: Method(InlineCompletionParams, echo)}
 
     async def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await serve_connection(reader, writer, services, methods)

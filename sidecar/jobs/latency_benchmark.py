@@ -1,8 +1,8 @@
 """What a key costs in the doors: inline completions of a fake engine against a bare echo on the
 same socket, interleaved, by several clients that type at once.
 
-An echo is the two messages of a key, the change and the request, read and answered with nothing
-done.
+An echo is the two messages of a key, the change and the request; the answer is what was asked,
+which is about as long as a suggestion.
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ from sidecar.jobs.latency_benchmark import (
     percentile,
     type_at_once,
 )
-from sidecar.lsp.params import NoParams
+from sidecar.lsp.params import InlineCompletionParams
 from sidecar.lsp.server import REQUESTS, Method, serve_connection
 from sidecar.services import Services
 
@@ -29,7 +29,8 @@ async def door(tmp_path):
     await engine.ready()
     config = Config(workspace=WorkspaceConfig(warm=False))
     services = Services(engine=engine, config=config, shutdown=lambda: None)
-    methods = REQUESTS | {ECHO: Method(NoParams, lambda session, params, request: {})}
+    echo = Method(InlineCompletionParams, lambda session, params, request: params)
+    methods = REQUESTS | {ECHO: echo}
     tasks = []
 
     def connected(reader, writer):
