@@ -191,7 +191,8 @@ class Engine:
             mx.set_wired_limit(int(mx.device_info()["max_recommended_working_set_size"]))
         target = bind(loaded.model, loaded.config)
         self._set("loading", "choosing kernels")
-        kernels = install(target.model, options.kernels)
+        limit = 1 if options.draft == "none" else options.max_width
+        kernels = install(target.model, options.kernels, limit)
         info = loaded.info
         pair = load_pair(options, target, info, lambda what, p: self._set("loading", what, p))
         if pair.model is not None:

@@ -7,16 +7,17 @@ import mlx.nn as nn
 import metal
 
 
-def install(model: nn.Module, asked: str) -> str:
+def install(model: nn.Module, asked: str, widest: int | None = None) -> str:
     """Use kernels in `model`, bound to a target before; says what is used or why nothing is.
 
-    asked: ``auto``, ``off`` or a CPU's instruction set. Raises RequestError where that is not to be
-    had.
+    asked: ``auto``, ``off`` or a CPU's instruction set. widest: most rows of a verify forward, if
+    that is known. Raises RequestError where what is asked for is not to be had.
     """
     if metal.available():
+        from engine.gpu.examine import Trials
         from engine.gpu.install import install as install_metal
 
-        return install_metal(model, asked)
+        return install_metal(model, asked, trials=Trials().upto(widest))
     from engine.cpu.install import install as install_cpu
 
     return install_cpu(model, asked)

@@ -43,7 +43,8 @@ class Trials:
     def upto(self, widest: int | None) -> Trials:
         """As much, with no more rows than `widest` in a forward."""
         rows = min(self.rows, widest or self.rows)
-        return replace(self, rows=rows, timed=sorted({*self.timed, rows} & {*range(1, rows + 1)}))
+        timed = sorted({*self.timed, rows} & {*range(1, rows + 1)})
+        return replace(self, rows=rows, timed=tuple(timed))
 
 
 def examine(kernel: RowKernel, trials: Trials) -> Findings:

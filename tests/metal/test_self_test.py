@@ -15,7 +15,7 @@ from emulator import KernelFault, Machine
 from engine.errors import EngineError, RequestError
 from engine.gpu.cost_grid import rows_worth_timing
 from engine.gpu.device import Device
-from engine.gpu.examine import examine
+from engine.gpu.examine import Trials, examine
 from engine.gpu.install import install
 from engine.gpu.modules import RowKernel, kernel_for
 from engine.gpu.self_test import self_test
@@ -119,6 +119,13 @@ def test_a_module_runs_the_kernel_for_few_rows_and_the_stock_module_for_more():
     assert kernel.group_size == 32
     kernel.inner = lambda rows: "stock"
     assert kernel(x[:, :2].astype(mx.bfloat16)) == kernel(x[:, :1]) == kernel(x) == "stock"
+
+
+def test_no_more_rows_are_tried_than_a_forward_has():
+    assert Trials().upto(None) == Trials()
+    assert (Trials().upto(1).rows, Trials().upto(1).timed) == (1, (1,))
+    assert (Trials().upto(5).rows, Trials().upto(5).timed) == (5, (1, 2, 4, 5))
+    assert Trials().upto(64).rows == 16
 
 
 def test_one_switch_turns_all_of_them_off():
