@@ -32,7 +32,9 @@ Function = Callable[..., mx.array]
 def shape_of(module: nn.Module) -> Shape | None:
     """Of a layer of mlx-lm's that calls `scaled_dot_product_attention`; None of anything else."""
     code = type(module).__call__
-    if not isinstance(code, FunctionType) or NAME not in code.__code__.co_names:
+    # A layer may call MLX's own function of this name, as an attribute.
+    calls = isinstance(code, FunctionType) and NAME in code.__code__.co_names
+    if not calls or NAME not in code.__globals__:
         return None
     heads, key_heads = (
         next((getattr(module, name) for name in names if hasattr(module, name)), None)

@@ -6,6 +6,7 @@ import itertools
 from dataclasses import replace
 
 import mlx.core as mx
+import mlx.nn as nn
 import pytest
 from emulated_gpu import few, gpu
 from emulator import Machine, mlx_kernels
@@ -116,11 +117,19 @@ def test_what_the_kernels_do_not_cover_is_stock():
     assert calls == ["causal", shown, None]
 
 
+class OwnAttention(nn.Module):
+    n_heads, n_kv_heads, head_dim = 4, 2, 64
+
+    def __call__(self, x: mx.array) -> mx.array:
+        return mx.fast.scaled_dot_product_attention(x, x, x, scale=1.0)
+
+
 def test_the_attention_layers_of_the_builtin_model(target):
     layer = target.model.layers[3].self_attn
     assert shape_of(layer) == SHAPE
     assert shape_of(target.model.layers[0].linear_attn) is None
     assert shape_of(target.model.layers[0].mlp) is None
+    assert shape_of(OwnAttention()) is None
     verdicts = {("attention", SHAPE, layer.q_norm.weight.dtype): ""}
     taken = chosen(layer, gpu(Machine()), few(4), verdicts)
     assert isinstance(taken, Named)
