@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Sequence
 from typing import Any
 
@@ -29,6 +30,19 @@ def messages_of(wire: CountTokensRequest) -> list[dict[str, Any]]:
         else:
             messages += _told(turn.role, turn.content, where)
     return messages
+
+
+def conversation_of(wire: CountTokensRequest) -> str | None:
+    """A name for the conversation whose turns carry cache marks: all of them begin alike. None
+    without marks."""
+    blocks = [*(wire.system if isinstance(wire.system, list) else ())]
+    for turn in wire.messages:
+        blocks += turn.content if isinstance(turn.content, list) else ()
+    if not any(block.cache_control for block in blocks):
+        return None
+    first = wire.messages[0].content
+    texts = first if isinstance(first, str) else [block.text for block in first]
+    return hashlib.sha256(msgspec.json.encode((_system(wire.system), texts))).hexdigest()
 
 
 def _system(system: str | Sequence[Block] | None) -> str:

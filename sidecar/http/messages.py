@@ -13,7 +13,13 @@ from engine import ContextLengthExceeded, Finished, ModelInfo, PillionError, Req
 from sidecar.http.endpoint import Endpoint, Exchange
 from sidecar.http.errors import error_response, status_of
 from sidecar.http.message_blocks import MessageBlocks
-from sidecar.http.message_input import functions_of, messages_of, reply_format_of, template_of
+from sidecar.http.message_input import (
+    conversation_of,
+    functions_of,
+    messages_of,
+    reply_format_of,
+    template_of,
+)
 from sidecar.http.models import served_model
 from sidecar.http.schema.messages_request import CountTokensRequest, MessagesRequest
 from sidecar.http.schema.messages_response import (
@@ -66,7 +72,7 @@ class Messages(Endpoint[MessagesRequest]):
             seed=wire.seed,
             stop=tuple(wire.stop_sequences or ()),
             draft=wire.draft is not False,
-            session=exchange.session(user),
+            session=exchange.session(user, conversation_of(wire)),
         )
         async with await open_turn(self.services, chat, model) as turn:
             parts = self.parts(turn)

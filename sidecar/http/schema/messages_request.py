@@ -14,7 +14,8 @@ from sidecar.http.schema.bounds import AtLeastOne, Stops, Temperature, TopK, Top
 
 
 class Block(Struct, frozen=True):
-    """A piece of a message; which fields it has depends on its type."""
+    """A piece of a message; which fields it has depends on its type. cache_control: its caller
+    will send the same again, up to here."""
 
     type: str
     text: str | None = None
@@ -25,6 +26,7 @@ class Block(Struct, frozen=True):
     tool_use_id: str | None = None
     content: str | list[Block] | None = None
     is_error: bool | None = None
+    cache_control: dict[str, Any] | None = None
 
 
 class Turn(Struct, frozen=True):

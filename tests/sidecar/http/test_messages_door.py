@@ -126,6 +126,25 @@ async def test_what_a_conversation_becomes() -> None:
     assert engine.seen[0].session == "someone"
 
 
+async def test_turns_with_cache_marks_are_one_session() -> None:
+    engine = FakeEngine()
+    mark = {"cache_control": {"type": "ephemeral"}}
+    first = {"role": "user", "content": [_text("hello")]}
+    further = [first, {"role": "assistant", "content": "hi"}, {"role": "user", "content": "go on"}]
+    system = [_text("Be brief.") | mark]
+    other = {"role": "user", "content": [_text("bye")]}
+    async with asgi_door(engine) as client:
+        for messages in ([first], further, [other], [first]):
+            body = ASK | {"system": system, "messages": messages}
+            assert (await client.post(PATH, json=body)).status_code == 200
+        body = ASK | {"system": [_text("Be brief.")], "messages": [first]}
+        assert (await client.post(PATH, json=body)).status_code == 200
+    one, two, third, again, unmarked = [request.session for request in engine.seen]
+    assert one == two == again
+    assert len({one, third, unmarked}) == 3
+    assert unmarked is None
+
+
 def _text(text: str) -> dict[str, Any]:
     return {"type": "text", "text": text}
 
