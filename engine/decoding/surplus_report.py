@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Hashable
 from dataclasses import dataclass, field
+from statistics import median
 
 from msgspec import Struct
 
 from engine.decoding.surplus import Choice
+
+FEW = 5
+"""Rounds of one kind whose median says no more than their sum."""
 
 
 class DrafterSurplus(Struct, frozen=True, kw_only=True):
@@ -24,8 +29,9 @@ class RegimeSurplus(Struct, frozen=True, kw_only=True):
     """One regime; times are in seconds.
 
     rounds, tokens, seconds: of decoding. tok_s: tokens a second.
-    saved: what target-only would have taken (as the cost curve has it now) less what it took;
-        surplus_ms: that for each token, in milliseconds.
+    saved: what target-only would have taken (as the cost curve has it now) less what it took, with
+        each round of a reply taken for as long as the median one of its kind, so that neither
+        side answers for a machine that stalls; surplus_ms: that for each token, in milliseconds.
     widths: how many rounds had how many rows. looks: proposals that were not verified.
     target_only: seconds of rounds without drafts, by reason.
     """
@@ -62,15 +68,35 @@ class _Drafter:
 
 
 @dataclass
+class _Kind:
+    """Rounds of one reply that do the same. target: what target-only would have taken, in all."""
+
+    target: float = 0.0
+    seconds: list[float] = field(default_factory=list)
+
+    @property
+    def saved(self) -> float:
+        rounds = len(self.seconds)
+        took = sum(self.seconds) if rounds < FEW else rounds * median(self.seconds)
+        return self.target - took
+
+
+@dataclass
 class _Regime:
     rounds: int = 0
     tokens: int = 0
     seconds: float = 0.0
-    saved: float = 0.0
+    settled: float = 0.0
     looks: int = 0
     widths: Counter[int] = field(default_factory=Counter)
     target_only: dict[str, float] = field(default_factory=dict)
     drafters: dict[str, _Drafter] = field(default_factory=dict)
+    kinds: dict[Hashable, _Kind] = field(default_factory=dict)
+
+    @property
+    def saved(self) -> float:
+        """settled: of earlier replies."""
+        return self.settled + sum(kind.saved for kind in self.kinds.values())
 
 
 class Tally:
@@ -89,7 +115,9 @@ class Tally:
         row.tokens += tokens
         row.seconds += seconds
         if target_seconds:
-            row.saved += tokens * target_seconds - seconds
+            kind = row.kinds.setdefault(_kind(choice, drafts), _Kind())
+            kind.target += tokens * target_seconds
+            kind.seconds.append(seconds)
         row.widths[drafts + 1] += 1
         row.looks += sum(ask.drafter != choice.drafter or not drafts for ask in choice.asks)
         if not drafts:
@@ -111,7 +139,7 @@ class Tally:
             row.rounds += more.rounds
             row.tokens += more.tokens
             row.seconds += more.seconds
-            row.saved += more.saved
+            row.settled += more.saved
             row.looks += more.looks
             row.widths.update(more.widths)
             for reason, seconds in more.target_only.items():
@@ -148,6 +176,13 @@ class Tally:
             )
             for regime, row in self._regimes.items()
         )
+
+
+def _kind(choice: Choice, drafts: int) -> Hashable:
+    """What a round's time depends on beside the machine: also what was looked at and, roughly, how
+    much was read for it."""
+    asks = tuple((ask.drafter, ask.drafts, ask.behind.bit_length()) for ask in choice.asks)
+    return choice.drafter if drafts else "", drafts, asks
 
 
 def _by_position(counts: Counter[int], positions: int | None = None) -> tuple[int, ...]:

@@ -11,6 +11,7 @@ from msgspec import Struct
 from starlette.requests import Request
 from starlette.responses import Response as HttpResponse
 
+from sidecar.http.conditions import tightened
 from sidecar.http.errors import json_response
 from sidecar.http.schema.chat_request import ChatRequest
 from sidecar.http.schema.chat_response import ChatCompletion
@@ -131,7 +132,7 @@ def document() -> dict[str, Any]:
         "openapi": "3.1.0",
         "info": {"title": "Pillion", "version": importlib.metadata.version("pillion")},
         "paths": paths,
-        "components": {"schemas": components},
+        "components": {"schemas": tightened(components)},
     }
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Coroutine
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 from starlette.requests import ClientDisconnect, Request
@@ -63,7 +63,13 @@ def decode(body: bytes | bytearray, shape: type[T]) -> T:
     try:
         # A field that is skipped is not looked into, so bad UTF-8 has to be found here.
         body.decode()
-        return msgspec.json.decode(body, type=shape)
+        try:
+            return msgspec.json.decode(body, type=shape)
+        except msgspec.ValidationError as error:
+            if "got `float`" not in str(error):
+                raise
+            # 1.0 is an integer in JSON Schema, and to clients that have one kind of numbers.
+            return msgspec.convert(_with_integers(msgspec.json.decode(body)), shape)
     except UnicodeDecodeError as error:
         message = f"the request body is not UTF-8: byte {error.start}"
     except RecursionError:
@@ -73,6 +79,14 @@ def decode(body: bytes | bytearray, shape: type[T]) -> T:
     except msgspec.DecodeError as error:
         message = f"the request body is not JSON: {error}"
     raise RequestError(message, code="invalid_json")
+
+
+def _with_integers(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _with_integers(one) for key, one in value.items()}
+    if isinstance(value, list):
+        return [_with_integers(one) for one in value]
+    return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
 def _wrong_field(text: str) -> RequestError:

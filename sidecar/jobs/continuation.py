@@ -14,6 +14,7 @@ from engine import (
     Piece,
     Priority,
     RenderedPrompt,
+    RequestError,
     Said,
 )
 from sidecar.jobs.chat import Chat, choices_of, request_of
@@ -35,9 +36,17 @@ class PlainReader:
 
 async def raw_prompt(engine: EngineClient, prompt: str | Sequence[int]) -> RenderedPrompt:
     """A prompt as it stands: control tokens that a text spells are control tokens, those of
-    fill-in-the-middle included; then what ends such a gap ends the reply."""
+    fill-in-the-middle included; then what ends such a gap ends the reply. Raises RequestError for
+    ids that the model does not have."""
     tokens = await engine.encode(prompt, control=True) if isinstance(prompt, str) else prompt
     model = engine.status().model
+    if model is not None:
+        for token in tokens:
+            if not 0 <= token < model.vocab_size:
+                raise RequestError(
+                    f"prompt: {token} is not a token id; this model has {model.vocab_size}",
+                    field="prompt",
+                )
     if model is None or not model.has_fim:
         return RenderedPrompt(tokens=tuple(tokens))
     empty = await engine.fill_in_middle("", "")

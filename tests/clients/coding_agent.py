@@ -151,10 +151,6 @@ class AgentHome:
                 running.communicate()
         return subprocess.CompletedProcess(command, running.returncode, out, err)
 
-    def requests(self) -> int:
-        """How many replies the daemon has given."""
-        return int(self._status()["totals"]["requests"])
-
     def url(self) -> str:
         """The daemon's, without a path."""
         return str(self._status()["url"])

@@ -1,5 +1,6 @@
 """A proxy in front of the daemon that asks for what agents do not ask for: that the model begin
-with a tool call (``tool_choice: required``), which it would be too small to think of itself."""
+with a call to read a file, which it would be too small to think of itself, and then answer. What a
+model of this size would call of its own accord, such as a shell, is better not run."""
 
 from __future__ import annotations
 
@@ -12,24 +13,28 @@ from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
+READ = {"type": "function", "function": {"name": "read"}}
+
 
 @contextlib.contextmanager
 def forced_calls(url: str) -> Iterator[tuple[str, list[dict[str, Any]]]]:
     """(the proxy's URL, the bodies that came). url: the daemon's, without a path."""
     bodies: list[dict[str, Any]] = []
+    # Through no proxy: the daemon is on this machine.
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
     class Forward(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
             body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
             bodies.append(body)
             answered = any(message["role"] == "tool" for message in body["messages"])
-            if body.get("tools") and not answered:
-                body = body | {"tool_choice": "required"}
+            if body.get("tools"):
+                body = body | {"tool_choice": "none" if answered else READ}
             request = urllib.request.Request(
                 url + self.path, json.dumps(body).encode(), {"Content-Type": "application/json"}
             )
             try:
-                answer = urllib.request.urlopen(request)
+                answer = opener.open(request)
             except urllib.error.HTTPError as error:
                 answer = error
             with answer:

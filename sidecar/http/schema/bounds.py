@@ -17,6 +17,8 @@ StopText = Annotated[str, Meta(min_length=1)]
 Stops = Annotated[list[StopText], Meta(max_length=MAX_STOPS)]
 # Editors list the markers of every model that they know.
 EditorStops = Annotated[list[StopText], Meta(max_length=4 * MAX_STOPS)]
+# What every family's form of calls can spell.
+ToolName = Annotated[str, Meta(pattern=r"^[^>\n]+$")]
 Temperature = Annotated[float, Meta(ge=0, le=100)]
 TopP = Annotated[float, Meta(gt=0, le=1)]
 TopK = Annotated[int, Meta(ge=0, le=2**31 - 1)]

@@ -22,6 +22,7 @@ from sidecar.http.schema.bounds import (
     Stops,
     StopText,
     Temperature,
+    ToolName,
     TopK,
     TopP,
 )
@@ -57,7 +58,7 @@ class ChatMessage(Struct, frozen=True):
 
 
 class Function(Struct, frozen=True):
-    name: str
+    name: ToolName
     description: str | None = None
     parameters: dict[str, Any] | None = None
 

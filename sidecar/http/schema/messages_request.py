@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal
 from msgspec import Meta, Struct
 
 from engine import RequestError
-from sidecar.http.schema.bounds import AtLeastOne, Stops, Temperature, TopK, TopP
+from sidecar.http.schema.bounds import AtLeastOne, Stops, Temperature, ToolName, TopK, TopP
 
 
 class Block(Struct, frozen=True):
@@ -37,7 +37,7 @@ class Turn(Struct, frozen=True):
 class ClientTool(Struct, frozen=True):
     """type: left out, or ``custom``; another one is a tool of Anthropic's servers."""
 
-    name: str
+    name: ToolName
     type: str | None = None
     description: str | None = None
     input_schema: dict[str, Any] | None = None

@@ -11,7 +11,7 @@ from typing import Any, Literal
 from msgspec import Struct
 
 from engine import RequestError
-from sidecar.http.schema.bounds import AtLeastOne, Temperature, TopP
+from sidecar.http.schema.bounds import AtLeastOne, Temperature, ToolName, TopP
 
 
 class InputPart(Struct, frozen=True):
@@ -42,7 +42,7 @@ class DeclaredTool(Struct, frozen=True):
     """type: ``function``, ``custom`` (its input is any text), or ``namespace`` with `tools`."""
 
     type: str
-    name: str | None = None
+    name: ToolName | None = None
     description: str | None = None
     parameters: dict[str, Any] | None = None
     tools: list[DeclaredTool] | None = None

@@ -8,9 +8,10 @@ from engine.decoding.costs import Costs
 from engine.decoding.drafting import Drafting
 from engine.decoding.policies import Always, BySurplus, Never, Policy
 from engine.decoding.round_log import Round, choose_again
-from engine.decoding.surplus import SurplusController
+from engine.decoding.surplus import Choice, SurplusController
 from engine.decoding.surplus_report import Span, Tally
 from engine.drafters.copy import CopyDrafter
+from engine.drafters.drafter import Offer
 from engine.drafters.portfolio import Portfolio
 from engine.testing import ScriptedDrafter
 from engine.text.regimes import RegimeParser
@@ -88,6 +89,24 @@ def test_tallies_add_up() -> None:
     (twice,) = total.report()
     assert (twice.rounds, twice.tokens, twice.widths) == (2, 4, {3: 2})
     assert (twice.drafters[0].tried, twice.drafters[0].accepted) == ((2, 2), (2, 0))
+
+
+def test_a_machine_that_stalls_counts_neither_for_nor_against_drafting() -> None:
+    tally = Tally()
+    drafted = Choice("code", 9, "copy", 3, (Offer("copy", 3),), "")
+    alone = Choice("code", 9, "", 0, (), "why")
+    looked = alone._replace(asks=(Offer("dflash", 7),))
+    for number in range(20):
+        tally.add(drafted, 3, 4, 90.0 if number in (3, 9) else 2.0, 1.0)
+        tally.add(alone, 0, 1, 50.0 if number == 5 else 1.0, 1.0)
+    # One kind of round that is rare, and takes longer each time.
+    tally.add(looked, 0, 1, 3.0, 1.0)
+    (code,) = tally.report()
+    assert code.saved == pytest.approx(20 * (4 - 2) + 0 - 2)
+    assert code.seconds == pytest.approx(18 * 2 + 2 * 90 + 19 + 50 + 3)
+    total = Tally()
+    total.include(tally)
+    assert total.report() == (code,)
 
 
 def test_rounds_alike_are_one_span() -> None:

@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from http_door import asgi_door, services_of, socket_door
+from http_door import COMPLETIONS as CHAT
+from http_door import HELLO, asgi_door, services_of, socket_door
 from jsonschema import Draft202012Validator
 
 from engine.testing import FakeEngine
@@ -20,9 +21,7 @@ from sidecar.http.openapi import document
 from sidecar.jobs.race.environments import PeerEnvironment, install, peer_environment
 
 SCHEMATHESIS = PeerEnvironment(name="schemathesis", requirements=("schemathesis==4.32.5",))
-# A document cannot say that a named tool must be declared, or that a part is no image: what is
-# refused for that is within the schema.
-BEYOND_SCHEMAS = "positive_data_acceptance"
+HOOKS = Path(__file__).with_name("schemathesis_hooks.py")
 
 
 async def test_every_endpoint_that_decodes_is_described() -> None:
@@ -48,6 +47,55 @@ def test_its_schemas_have_short_names_and_bounds() -> None:
     }
 
 
+CALLED = {"type": "function", "function": {"name": "f"}}
+IMAGE = [{"role": "user", "content": [{"type": "image_url", "image_url": {}}]}]
+REFUSED: list[tuple[str, str, dict[str, Any]]] = [
+    (CHAT, "ChatRequest", {"messages": HELLO, "top_logprobs": 2}),
+    (CHAT, "ChatRequest", {"messages": HELLO, "tool_choice": "required"}),
+    (CHAT, "ChatRequest", {"messages": HELLO, "modalities": ["audio"]}),
+    (CHAT, "ChatRequest", {"messages": HELLO, "logit_bias": {"a": 1}}),
+    (CHAT, "ChatRequest", {"messages": HELLO, "response_format": {"type": "json_schema"}}),
+    (CHAT, "ChatRequest", {"messages": HELLO, "tools": [CALLED | {"function": {"name": ""}}]}),
+    (CHAT, "ChatRequest", {"messages": IMAGE}),
+    ("/v1/completions", "CompletionsRequest", {"prompt": "a", "echo": True, "logprobs": 1}),
+    ("/v1/completions", "CompletionsRequest", {"prompt": ["a", 1]}),
+    ("/v1/completions", "CompletionsRequest", {"prompt": [[-1]]}),
+    ("/v1/completions", "CompletionsRequest", {"prompt": ["a"], "suffix": "b"}),
+    (
+        "/v1/messages",
+        "MessagesRequest",
+        {"messages": HELLO, "max_tokens": 1, "system": [{"type": "image"}]},
+    ),
+    (
+        "/v1/messages",
+        "MessagesRequest",
+        {"messages": HELLO, "max_tokens": 1, "tool_choice": {"type": "any"}},
+    ),
+    ("/v1/responses", "ResponsesRequest", {"input": "a", "background": True}),
+    ("/v1/responses", "ResponsesRequest", {"input": []}),
+    ("/v1/responses", "ResponsesRequest", {"input": [{"type": "function_call"}]}),
+    ("/infill", "InfillRequest", {"stream": True}),
+    ("/tokenize", "TokenizeRequest", {}),
+]
+
+
+async def test_what_is_refused_is_outside_of_the_document() -> None:
+    schemas = document()["components"]["schemas"]
+    taken: list[tuple[str, str, dict[str, Any]]] = [
+        (CHAT, "ChatRequest", {"messages": HELLO, "top_logprobs": 2, "logprobs": True}),
+        (CHAT, "ChatRequest", {"messages": HELLO, "tool_choice": "required", "tools": [CALLED]}),
+        ("/v1/completions", "CompletionsRequest", {"prompt": [[1, 2], "a"], "max_tokens": 1.0}),
+        ("/v1/responses", "ResponsesRequest", {"input": [{"role": "user", "content": "a"}]}),
+    ]
+    async with asgi_door(FakeEngine()) as client:
+        for path, name, body in [*REFUSED, *taken]:
+            whole = {"$ref": f"#/components/schemas/{name}", "components": {"schemas": schemas}}
+            valid = Draft202012Validator(whole).is_valid(body)
+            answer = await client.post(path, json=body)
+            assert (answer.status_code == 200) is valid, (path, body, answer.text)
+            assert valid is ((path, name, body) in taken)
+
+
 @pytest.mark.slow
 def test_its_schemas_are_schemas() -> None:
     Draft202012Validator.check_schema({"$defs": document()["components"]["schemas"]})
@@ -57,14 +105,21 @@ def test_its_schemas_are_schemas() -> None:
 async def test_schemathesis_finds_nothing(tmp_path: Path) -> None:
     installed = await asyncio.to_thread(install, SCHEMATHESIS, tmp_path)
     async with socket_door(FakeEngine("<think>Hm.</think>ok")) as door:
+        model = door.services.engine.status().model
+        assert model is not None
+        hooks = {
+            "SCHEMATHESIS_HOOKS": HOOKS.stem,
+            "PYTHONPATH": str(HOOKS.parent),
+            "VOCABULARY": str(model.vocab_size),
+        }
         run = await asyncio.create_subprocess_exec(
             installed.program("schemathesis"),
             "run",
             f"{door.url}/openapi.json",
             *("--phases", "coverage,fuzzing", "--max-examples", "5", "--workers", "1"),
-            *("--exclude-checks", BEYOND_SCHEMAS, "--continue-on-failure", "--no-color"),
+            *("--seed", "1", "--continue-on-failure", "--no-color"),
             cwd=tmp_path,
-            env=peer_environment(os.environ),
+            env=peer_environment(os.environ) | hooks,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
         )
