@@ -57,7 +57,7 @@ test-clients: $(INSTALLED_CLIENTS) $(CODE_SERVER)/.installed $(AGENTS)/.installe
 vsix: $(VSIX) ## the VS Code extension as a file to install (needs Node 20 or newer)
 	@echo "$(VSIX): code --install-extension $(VSIX)"
 
-check-vscode: $(EXTENSION)/node_modules/.package-lock.json ## types, format and unit tests of the VS Code extension
+check-vscode: $(EXTENSION)/node_modules/.package-lock.json ## types, lint, format and unit tests of the VS Code extension
 	cd $(EXTENSION) && $(NPM) run --silent check && $(NPM) test --silent
 
 test-sanitized: $(INSTALLED_DEV) ## the CPU kernels under the sanitizers, and on Arm in an emulator

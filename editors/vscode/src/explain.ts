@@ -60,7 +60,7 @@ export class Explanations implements vscode.TextDocumentContentProvider, vscode.
         "Pillion: explaining",
         "pillion/explain",
         {
-          ...(place ?? {}),
+          ...place,
           uri: client.code2ProtocolConverter.asUri(document.uri),
           version: document.version,
           range: client.code2ProtocolConverter.asRange(range),

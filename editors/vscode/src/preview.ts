@@ -162,7 +162,7 @@ export class Previews implements vscode.Disposable {
       await document.save();
       return;
     }
-    for (const proposal of [...this.open.values()]) {
+    for (const proposal of this.open.values()) {
       if (proposal.target.toString() !== document.uri.toString()) continue;
       if (proposal.version === document.version) continue;
       await this.close(proposal);
