@@ -192,7 +192,8 @@ def test_neovim_is_the_version_the_session_is_written_for() -> None:
 
 def test_typing_shows_ghost_text_and_tab_accepts_it(daemon: dict[str, Any], neovim: Neovim) -> None:
     typed = "        self.it"
-    neovim.type(typed)
+    # At once: what is typed along a suggestion shows the rest of that one.
+    neovim.keys(typed)
     row, column, ghost = neovim.shown_at(len(typed))
     # The same completion, asked for by a script that counts in UTF-16.
     script = call(daemon, "pillion/complete", prefix=SOURCE + typed, suffix="\n", path="stack.py")
@@ -262,11 +263,15 @@ async def raw_session(socket: str) -> str:
     client.open("file:///w/stack.py", SOURCE)
     typed = "        self.it"
     answers = []
+    # Key by key, and then the same at once, which no earlier answer leads to.
     for column, char in enumerate(typed):
         client.change("file:///w/stack.py", column + 2, char, 6, column, 6, column)
         answers.append(client.inline("file:///w/stack.py", 6, column + 1))
         await asyncio.sleep(0.02)
-    last = [await answer for answer in answers][-1]
+    for answer in answers:
+        await answer
+    client.open("file:///w/again.py", SOURCE + typed)
+    last = await client.inline("file:///w/again.py", 6, len(typed))
     assert await client.request("shutdown") is None
     client.notify("exit")
     await client.closed()
@@ -289,7 +294,7 @@ def test_three_clients_at_once(daemon: dict[str, Any], neovim: Neovim) -> None:
     with ThreadPoolExecutor() as threads:
         chat = threads.submit(sdk_session, daemon["url"])
         script = threads.submit(lambda: asyncio.run(raw_session(daemon["socket"])))
-        neovim.type("        self.it")
+        neovim.keys("        self.it")
         ghost = neovim.shown_at(len("        self.it"))[2]
         assert script.result(120)
         assert chat.result(120)
