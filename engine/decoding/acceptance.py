@@ -20,6 +20,9 @@ LOST = 0.05
 # acceptance: for a drafter that is often wrong, a run of wrong drafts is nothing new. It turns
 # back with RETURN.
 TURN, RETURN = 0.08, 0.04
+# What was seen since makes a difference once it is this share of what is known, or once the suspicion
+# of a turn has changed by so much.
+NOTABLE, NOTABLE_DOUBT = 1 / 16, 0.01
 # The most that a record counts for against the suspicion of a turn.
 SURE = 0.95
 
@@ -49,8 +52,9 @@ class Acceptance:
         self._accepted = list(learnt.accepted) if learnt else []
         self._tried = list(learnt.tried) if learnt else []
         self.doubt = 0.0
-        # Grows with every observation.
+        # Grows when what was observed makes a difference.
         self.version = 0
+        self._since, self._doubt = 0, 0.0
 
     def learnt(self) -> Learnt:
         return Learnt(
@@ -96,7 +100,14 @@ class Acceptance:
         last round, so they do not say how the text is now."""
         if tried < 1:
             return
-        self.version += 1
+        self._observe(right, tried, start, old=old)
+        self._since += 1
+        known = len(self._tried) > start and self._since < NOTABLE * self._tried[start]
+        if not known or abs(self.doubt - self._doubt) > NOTABLE_DOUBT:
+            self.version += 1
+            self._since, self._doubt = 0, self.doubt
+
+    def _observe(self, right: int, tried: int, start: int, *, old: bool) -> None:
         if old:
             self._count(right, tried, start, 1 - self.doubt)
             return

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from engine.decoding.cost_curve import CostCurve
+from engine.drafters.drafter import Offer
 
 # A round that takes this many times as long as predicted counts as no worse than that: the
 # machine did something else meanwhile.
@@ -11,6 +12,9 @@ OUTLIER = 1.5
 # is, a drafted round that surprises says that the curve is wrong at its width; later it more
 # likely says that the machine has changed.
 TARGET_DRIFT, KNOWN, UNKNOWN = 0.2, (0.0, 0.06), (0.04, 0.02)
+# Share of what a round says about taking in a token that is believed at once, and how many times
+# as long as was thought it may say.
+READING, MOST_READING = 0.3, 4.0
 # Drafted rounds for which the last target-only one is good.
 FRESH = 16
 # When drafted rounds alone have changed what is believed by so much, a target-only one is due.
@@ -39,6 +43,7 @@ class Costs:
         self.version = 0
         self._residuals: dict[str, list[float]] = {}
         self._learnt: dict[str, list[float]] = {}
+        self._reading = dict(curve.reading)
         self._rows: dict[tuple[str, int], list[float]] = {}
         self._prices: dict[tuple[str, int], tuple[int, list[float], list[float]]] = {}
 
@@ -49,6 +54,7 @@ class Costs:
         self.version += 1
         self._residuals.clear()
         self._learnt.clear()
+        self._reading = dict(curve.reading)
         self._rows.clear()
         self._prices.clear()
 
@@ -84,7 +90,7 @@ class Costs:
         """In units of a target-only round, taking in what a drafter is behind. The few tokens of
         one round are part of what a proposal was measured to take."""
         rows = max(0, behind - ROUND)
-        return rows * self.curve.reading.get(drafter, 0.0) / self._row("", context)[0]
+        return rows * self._reading.get(drafter, 0.0) / self._row("", context)[0]
 
     def rounds(self, drafter: str, context: int) -> list[float]:
         """In units of a target-only round, rounds with 1, 2, ... drafts, all verified."""
@@ -119,6 +125,17 @@ class Costs:
         else:
             self.drift *= surprise**TARGET_DRIFT
             self._shift, self._drafted = 1.0, 0
+
+    def observe_reading(
+        self, drafter: str, drafts: int, reader: Offer, context: int, seconds: float
+    ) -> None:
+        """Learn from a round that verified `drafts` of `drafter`, and for which `reader` has taken
+        in what it was behind, and then proposed."""
+        known, rows = self._reading[reader.drafter], reader.behind - ROUND
+        rest = self.verify(drafter, drafts, context)
+        rest += self.draft(reader.drafter, reader.drafts, context)
+        found = min(max((seconds - rest) / (self.drift * rows), 0.0), MOST_READING * known)
+        self._reading[reader.drafter] = known + READING * (found - known)
 
     def _correct(self, drafter: str, drafts: int, factor: float) -> None:
         """What is learnt is applied once it makes a difference: plans are kept until then."""

@@ -31,6 +31,9 @@ INHERITED = 4.0
 CURIOSITY, SAVED_UP = 0.01, 3.0
 # A look that costs less than this share of a target-only round is always worth it.
 FREE = 0.005
+# Rounds in which a drafter has to earn what reading took that it is behind: between copies it may
+# not get more of them.
+REPAID = 8
 # Replies in a row that a drafter which does not pay need not read.
 MOST_UNREAD = 32
 # A target-only round after so many drafted ones keeps t(1) known.
@@ -148,11 +151,14 @@ class SurplusController:
             for arm in plan.arms:
                 if arm.rate <= rate:
                     break
+                repaid = arm.rate * arm.cost / (arm.cost + reading / REPAID)
+                if repaid <= rate:
+                    continue
                 if arm.cost + reading > spare:
                     reason = UNPAYABLE
                     continue
                 best, cost = offer._replace(drafts=arm.drafts), arm.cost + reading
-                rate = arm.rate
+                rate = repaid
                 break
         if best.drafts:
             reason = ""
@@ -243,18 +249,20 @@ class SurplusController:
         self._drafted = self._drafted + 1 if drafts else 0
 
     def _time(self, choice: Choice, drafts: int, seconds: float) -> None:
-        """A round in which something was looked at that takes time, or was read, says little about
-        what it was for."""
-        costs, asked = self.costs, 0
-        free = FREE * costs.target(choice.context)
+        """A round in which something was looked at that takes time says little about what it was
+        for, and one in which something was read about that alone."""
+        costs, context, asked = self.costs, choice.context, 0
+        drafter = choice.drafter if drafts else ""
+        free = FREE * costs.target(context)
         for ask in choice.asks:
-            if ask.drafter == choice.drafter and drafts:
+            if costs.reading(ask.drafter, ask.behind, context):
+                costs.observe_reading(drafter, drafts, ask, context, seconds)
+                return
+            if ask.drafter == drafter:
                 asked = ask.drafts
-            elif costs.draft(ask.drafter, ask.drafts, choice.context) > free:
+            elif costs.draft(ask.drafter, ask.drafts, context) > free:
                 return
-            if costs.reading(ask.drafter, ask.behind, choice.context):
-                return
-        costs.observe(choice.drafter if drafts else "", drafts, asked, choice.context, seconds)
+        costs.observe(drafter, drafts, asked, context, seconds)
 
     def _begin_look(
         self,

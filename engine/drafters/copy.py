@@ -14,7 +14,7 @@ from collections.abc import Sequence
 
 from engine.drafters.drafter import Offer
 
-MIN_MATCH = 3
+MIN_MATCH = 2
 """Tokens that must match before anything is drafted."""
 
 MAX_MATCH = 64

@@ -5,6 +5,7 @@ import pytest
 
 from engine.decoding.cost_curve import CostCurve, Grid
 from engine.decoding.costs import Costs
+from engine.drafters.drafter import Offer
 
 CURVE = CostCurve(
     forward=Grid(contexts=(0, 1280), counts=(1, 2, 3), seconds=((1.0, 1.5, 3.0), (2.0, 2.5, 4.0))),
@@ -82,3 +83,20 @@ def test_reading_what_a_drafter_is_behind() -> None:
     assert costs.reading("dflash", 116, 0) == pytest.approx(1.0)
     assert costs.reading("dflash", 116, 1280) == pytest.approx(0.5)
     assert costs.reading("copy", 116, 0) == 0.0
+
+
+def test_what_reading_takes_is_learnt() -> None:
+    costs = Costs(msgspec.structs.replace(CURVE, reading={"dflash": 0.01}))
+    reader = Offer("dflash", 3, behind=116)
+    rest = costs.verify("", 0, 0) + costs.draft("dflash", 3, 0)
+    for _ in range(20):
+        costs.observe_reading("", 0, reader, 0, rest + 100 * 0.03)
+    assert costs.reading("dflash", 116, 0) == pytest.approx(3.0, rel=0.01)
+    # However long a round takes, not more than four times that is believed of it.
+    costs.observe_reading("", 0, reader, 0, 1e6)
+    assert costs.reading("dflash", 116, 0) < 6.0
+    for _ in range(40):
+        costs.observe_reading("", 0, reader, 0, rest - 0.1)
+    assert costs.reading("dflash", 116, 0) == pytest.approx(0.0, abs=0.01)
+    costs.renew(costs.curve)
+    assert costs.reading("dflash", 116, 0) == pytest.approx(1.0)

@@ -252,6 +252,13 @@ def test_a_drafter_that_is_far_behind_must_first_be_worth_reading() -> None:
     assert made.account == pytest.approx(3.0 + 8 * 1.015 - 1.7 - 0.2 - 34 * 0.05)
 
 
+def test_reading_has_to_pay_within_some_rounds() -> None:
+    made, track = controller(known(Learnt(accepted=(50.0,) * 7, tried=(100.0,) * 7)), account=99.0)
+    made.costs.renew(msgspec.structs.replace(made.costs.curve, reading={"dflash": 0.05}))
+    assert made.choose(track, "code", 0, [DFLASH], 8).drafts
+    assert not made.choose(track, "code", 0, [DFLASH._replace(behind=200)], 8).drafts
+
+
 def test_looks_at_a_drafter_that_is_behind_cost_the_reading() -> None:
     made, track = controller(known(BAD), account=1.0)
     made.costs.renew(msgspec.structs.replace(made.costs.curve, reading={"dflash": 0.05}))
