@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import copy
+import importlib
+import sys
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import mlx.core as mx
@@ -11,6 +15,10 @@ import mlx.nn as nn
 import pytest
 from emulated_gpu import few, gpu
 from emulator import KernelFault, Machine
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "engine"))
+
+from tiny_models import CONFIGS
 
 from engine.errors import EngineError, RequestError
 from engine.gpu.cost_grid import rows_worth_timing
@@ -20,6 +28,7 @@ from engine.gpu.install import install
 from engine.gpu.modules import RowKernel, kernel_for
 from engine.gpu.self_test import self_test
 from engine.metal_report import KernelReport
+from engine.targets.target import bind
 from metal.chip import Chip
 
 ROWS = 3
@@ -72,6 +81,33 @@ def test_every_shape_is_tried_once_and_stock_rows_are_told_from_exact_ones():
     assert (one.like_stock, one.stock_exact, one.rows) == (True, (), (2, 3))
     assert one.verdict == other.verdict == "used"
     assert set(one.ours) == set(one.stock) == {1, ROWS}
+
+
+@pytest.mark.metal
+def test_every_kind_of_kernel_is_tried_in_a_model_that_has_them():
+    config = copy.deepcopy(CONFIGS["qwen3_5"])
+    config["text_config"].update(
+        hidden_size=64, num_hidden_layers=2, linear_key_head_dim=32, linear_value_head_dim=32,
+        num_attention_heads=2, num_key_value_heads=1, head_dim=64,
+    )  # fmt: skip
+    module = importlib.import_module("mlx_lm.models.qwen3_5")
+    hybrid = module.Model(module.ModelArgs.from_dict(config))
+    nn.quantize(hybrid, 32, 4, class_predicate=lambda path, _: path.endswith("in_proj_qkv"))
+    target = bind(hybrid, config)
+    report = self_test(target.model, "hybrid", trials=few(ROWS), device=gpu(Machine()))
+    assert [(kernel.kernel, kernel.modules) for kernel in report.kernels] == [
+        ("gated_delta", 1),
+        ("verify_attention", 1),
+        ("verify_matmul", 1),
+    ]
+    # MLX's operations on a CPU add the recurrence's sums in another order.
+    tape, attention, product = report.kernels
+    assert (tape.verdict, tape.detail) == ("stock", "row 1 has other bits than alone")
+    assert (attention.verdict, attention.stock_exact) == ("stock", (2, 3))
+    assert product.verdict == "used"
+    assert report.right
+    # It only looked.
+    assert not any(isinstance(part, RowKernel) for part in target.model.modules())
 
 
 @pytest.mark.metal
