@@ -82,6 +82,22 @@ async def test_a_huge_document_costs_no_more_than_the_budget():
     assert "x = \ny" in prompt_of(backend.seen[0])
 
 
+async def test_a_key_on_a_line_that_is_known_needs_no_other_thread():
+    async with running("1 + 2") as (engine, backend):
+        inner, threads = backend.codec.fill_in_middle, []
+
+        def fill_in_middle(*args, **kwargs):
+            threads.append(threading.current_thread())
+            return inner(*args, **kwargs)
+
+        backend.codec.fill_in_middle = fill_in_middle
+        for prefix in ("a\nx", "a\nx =", "a\nx = 1\n", "a\nx = 1\ny"):
+            await complete(engine, CONFIG, CompletionRequest(prefix=prefix, suffix="\n"))
+    here = threading.current_thread()
+    assert [thread is here for thread in threads] == [False, True, False, True]
+    assert [prompt_of(seen) for seen in backend.seen][1::2] == ["a\nx =\n", "a\nx = 1\ny\n"]
+
+
 async def test_a_small_context_leaves_room_for_the_reply():
     async with running("1", context=64) as (engine, backend):
         for max_tokens in (8, 10_000):
