@@ -20,8 +20,8 @@ LOST = 0.05
 # acceptance: for a drafter that is often wrong, a run of wrong drafts is nothing new. It turns
 # back with RETURN.
 TURN, RETURN = 0.08, 0.04
-# What was seen since makes a difference once it is this share of what is known, or once the suspicion
-# of a turn has changed by so much.
+# What was seen since makes a difference once it is this share of what is known, or once the
+# suspicion of a turn has changed by so much.
 NOTABLE, NOTABLE_DOUBT = 1 / 16, 0.01
 # The most that a record counts for against the suspicion of a turn.
 SURE = 0.95

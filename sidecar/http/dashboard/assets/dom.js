@@ -147,6 +147,8 @@ export const REGIME_ORDER = Object.keys(REGIMES);
 export const regimeName = (regime) => REGIMES[regime] ?? regime;
 export const regimeColour = (regime) => (regime in REGIMES ? regime : "none");
 
-const DRAFTERS = { copy: "copying", dflash: "DFlash", grammar: "grammar", mtp: "MTP" };
+const DRAFTERS = {
+  copy: "copying", prediction: "prediction", dflash: "DFlash", grammar: "grammar", mtp: "MTP",
+};
 export const drafterName = (drafter) => DRAFTERS[drafter] ?? (drafter || "target-only");
 export const drafterColour = (drafter) => (drafter in DRAFTERS ? drafter : "none");
