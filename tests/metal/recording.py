@@ -8,7 +8,7 @@ from typing import Protocol
 class RecordClaim(Protocol):
     """Counts one check of a kernel and fails the test where it does not hold.
 
-    `kernel` is the kernel's name, `claim` what is claimed, in words; `bits` says that the claim is
+    `kernel` is the kernel's name, one of MLX's own begins with "mlx "; `claim` what is claimed, in words; `bits` says that the claim is
     equality to the bit.
     """
 
