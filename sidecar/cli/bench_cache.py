@@ -19,7 +19,12 @@ from engine import (
     engine_client,
     random_windowed_target,
 )
-from sidecar.cli.bench_cache_peers import Elsewhere, ReplayedElsewhere, elsewhere_table
+from sidecar.cli.bench_cache_peers import (
+    Elsewhere,
+    ReplayedElsewhere,
+    elsewhere_table,
+    lines_table,
+)
 from sidecar.cli.in_process import started
 from sidecar.cli.progress import progress
 from sidecar.cli.report import report_console, write_report
@@ -107,11 +112,12 @@ class CacheBenchmark:
         await self._windowed(model.path)
         self._write()
         if self._settings.peers and requests:
-            others = ReplayedElsewhere(requests)
+            others = ReplayedElsewhere(requests, self._settings.keys, self._settings.branchings)
             await others.run(model.path)
             self._found |= others.figures
             self._elsewhere = others.rows
             report_console().print(elsewhere_table(others.rows))
+            report_console().print(lines_table(self._found))
             self._write()
         for name, value in self._found.items():
             report_console().print(f"{name} = {value}", highlight=False)

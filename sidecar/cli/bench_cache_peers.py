@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from msgspec import Struct
 
@@ -20,10 +20,12 @@ from sidecar.jobs.agent_replay import (
     Asked,
     elsewhere_figures,
     fitting,
+    key_of,
     last_turns,
     replay,
     replay_elsewhere,
 )
+from sidecar.jobs.cache_elsewhere import branched_elsewhere, typed_elsewhere
 from sidecar.jobs.race.environments import peer_environment
 from sidecar.jobs.race.roster import LLAMA, LLAMA_SERVER
 from sidecar.jobs.race.server_process import ServerProcess, free_port
@@ -36,6 +38,10 @@ AGENTS = ("opencode", "pi")
 # Of one request.
 SECONDS = 600.0
 
+# Each is read twice, once of them from its first token on.
+MOST_BRANCHINGS = 20
+
+T = TypeVar("T")
 Command = Callable[[int], Sequence[str]]
 
 
@@ -54,16 +60,20 @@ class Elsewhere(Struct, frozen=True, kw_only=True):
 
 
 class ReplayedElsewhere:
-    """figures: by name, as in the report. rows: of the table. What fails is left out and said."""
+    """figures: by name, as in the report. rows: of the table. What fails is left out and said.
+    keys, branchings: how many of each are asked for."""
 
-    def __init__(self, requests: Sequence[Recorded]) -> None:
+    def __init__(self, requests: Sequence[Recorded], keys: int, branchings: int) -> None:
         self.figures: dict[str, float] = {}
+        self._keys = keys
+        self._branchings = min(branchings, MOST_BRANCHINGS)
         self.rows: list[Elsewhere] = []
         self._requests = [one for one in requests if one.agent in AGENTS]
 
     async def run(self, folder: str) -> None:
         """folder: of the model that ours were asked of."""
         await self._served(MLX_LM_SERVER, _mlx_lm(folder), folder, self._requests)
+        await self._lines(MLX_LM_SERVER, _mlx_lm(folder), folder, 0)
         try:
             weights = await asyncio.to_thread(laid_out_weights)
             small = await self._ours()
@@ -76,7 +86,9 @@ class ReplayedElsewhere:
         if LLAMA in absent:
             note(f"{LLAMA} is left out: {absent[LLAMA]}")
             return
-        await self._served(LLAMA, _llama(installed[LLAMA].python, weights), SMOLLM2, small)
+        llama = _llama(installed[LLAMA].python, weights)
+        await self._served(LLAMA, llama, SMOLLM2, small)
+        await self._lines(LLAMA, llama, SMOLLM2, self._branchings)
 
     async def _ours(self) -> list[Recorded]:
         """Pillion on the model that llama.cpp reads, and the requests that fit there."""
@@ -102,6 +114,28 @@ class ReplayedElsewhere:
             note(f"{name} is left out: {error.message}")
             return
         self._take(name, requests, answers, dict(zip(last, again, strict=True)))
+
+    async def _lines(self, name: str, command: Command, model: str, branchings: int) -> None:
+        """A line being typed, and branchings where the server can do without its cache."""
+
+        def ask(port: int, step: Callable[[], None]) -> None:
+            typed = typed_elsewhere(port, model, self._keys, step)
+            self.figures |= {
+                f"{key_of(name)}_keystroke_max_extra_tokens": typed.extra,
+                f"{key_of(name)}_edited_file_extra_tokens": typed.edited,
+            }
+            if branchings:
+                differences = branched_elsewhere(port, model, branchings, step)
+                self.figures |= {
+                    f"{key_of(name)}_branchings": branchings,
+                    f"{key_of(name)}_branching_differences": differences,
+                }
+
+        try:
+            with progress(f"{name}, typing and branching", self._keys + 1 + branchings) as step:
+                await asyncio.to_thread(_with_server, name, command, lambda port: ask(port, step))
+        except PillionError as error:
+            note(f"typing and branching of {name} are left out: {error.message}")
 
     def _take(
         self,
@@ -141,12 +175,19 @@ def _ask_all(
     step: Callable[[], None],
 ) -> list[Asked]:
     """All in order, of a server that is started for them."""
+    return _with_server(
+        name, command, lambda port: replay_elsewhere(port, model, requests, SECONDS, step)
+    )
+
+
+def _with_server(name: str, command: Command, ask: Callable[[int], T]) -> T:
+    """What `ask` makes of a server's port, while it runs."""
     port = free_port()
     server = ServerProcess.start(
         name, command(port), port=port, environment=peer_environment(os.environ)
     )
     try:
-        return replay_elsewhere(port, model, requests, SECONDS, step)
+        return ask(port)
     finally:
         server.stop()
 
@@ -165,6 +206,33 @@ def _llama(python: Path, weights: PeerWeights) -> Command:
         return [*script, str(port), "1", str(SMOLLM2_CONTEXT)]
 
     return command
+
+
+LINES = (
+    ("a key, beyond what was typed", "keystroke_max_extra_tokens"),
+    ("a file edited, beyond its tail", "edited_file_extra_tokens"),
+    ("branchings", "branchings"),
+    ("other replies", "branching_differences"),
+)
+# Why a figure is not there.
+CANNOT = {MLX_LM_SERVER: "its cache cannot be turned off for a request"}
+
+
+def lines_table(figures: Mapping[str, float]) -> Any:
+    """Typing and branching, ours and others', in tokens computed: a rich table."""
+    from rich.table import Table
+
+    table = Table(title="A line being typed, and branchings")
+    table.add_column("implementation")
+    for title, _ in LINES:
+        table.add_column(title, justify="right")
+    for name in ("pillion", MLX_LM_SERVER, LLAMA):
+        prefix = "" if name == "pillion" else f"{key_of(name)}_"
+        found = [figures.get(f"{prefix}{figure}") for _, figure in LINES]
+        if any(value is not None for value in found):
+            cannot = CANNOT.get(name, "")
+            table.add_row(name, *(cannot if value is None else f"{value}" for value in found))
+    return table
 
 
 def elsewhere_table(rows: Sequence[Elsewhere]) -> Any:

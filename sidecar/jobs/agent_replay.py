@@ -180,7 +180,7 @@ def turn_figures(turns: Sequence[Turn]) -> dict[str, float]:
 
 def _shares(name: str, asked: Sequence[tuple[Asked, float]]) -> dict[str, float]:
     """asked: with what each would have taken cold."""
-    name = _key(name)
+    name = key_of(name)
     prompt = sum(one.prompt for one, _ in asked)
     computed = prompt - sum(one.cached for one, _ in asked)
     return {
@@ -189,7 +189,7 @@ def _shares(name: str, asked: Sequence[tuple[Asked, float]]) -> dict[str, float]
     }
 
 
-def _key(name: str) -> str:
+def key_of(name: str) -> str:
     """A name as figures have it."""
     return re.sub(r"\W", "_", name)
 
@@ -248,7 +248,7 @@ def elsewhere_figures(
         return {}
     figures = _shares(f"{name}_{requests[0].agent}", later)
     if again is not None:
-        figures[f"{_key(name)}_restart_ttft_over_cold"] = _ratio(
+        figures[f"{key_of(name)}_restart_ttft_over_cold"] = _ratio(
             [(again.seconds, each * again.prompt)]
         )
     return figures

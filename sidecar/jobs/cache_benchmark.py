@@ -45,7 +45,7 @@ async def keystrokes(client: EngineClient, keys: int = 60) -> Keystrokes:
     """Type a line into a file of 400 lines beside six other files, a completion a key."""
     model = client.status().model
     lines = max(8, min(CONTEXT_LINES, (model.context if model is not None else 0) // 200))
-    files = [_code(f"module_{n}", lines) for n in range(FILES)]
+    files = [code(f"module_{n}", lines) for n in range(FILES)]
     first = extra = 0
     for typed in range(min(keys, len(LINE))):
         computed, _ = await _complete(client, files, LINE[:typed])
@@ -58,7 +58,8 @@ async def keystrokes(client: EngineClient, keys: int = 60) -> Keystrokes:
     return Keystrokes(first=first, extra=extra, edited=edited)
 
 
-def _code(name: str, lines: int) -> str:
+def code(name: str, lines: int) -> str:
+    """A function of that many lines."""
     body = "".join(f"    total += {n} * scale_{name}({n})\n" for n in range(lines))
     return f"def {name}(total):\n{body}    return total\n"
 
@@ -72,8 +73,8 @@ async def _complete(
         for n, text in enumerate(files)
     )
     request = CompletionRequest(
-        prefix=_code("edited", FILE_LINES // 2) + typed,
-        suffix="\n" + _code("rest", FILE_LINES // 2),
+        prefix=code("edited", FILE_LINES // 2) + typed,
+        suffix="\n" + code("rest", FILE_LINES // 2),
         path="edited.py",
         shown=Shown("project", shown),
         shown_tokens=SHOWN_TOKENS,
@@ -102,7 +103,7 @@ async def branchings(
     """Prompts that branch off others at random, some cancelled half-way, the cache cleared now and
     then. The same ones each time."""
     draw, differences, cancelled, found = random.Random(7), 0, 0, 0
-    stems: list[tuple[int, ...]] = [tuple(await cached.encode(_code("stem", 40)))]
+    stems: list[tuple[int, ...]] = [tuple(await cached.encode(code("stem", 40)))]
     for number in range(count):
         prompt, fields = _branch(draw, stems, number)
         if draw.random() < 0.2:
