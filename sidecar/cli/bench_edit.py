@@ -17,6 +17,7 @@ from msgspec import Struct
 
 from engine import (
     CacheOptions,
+    CostCurve,
     EngineClient,
     EngineError,
     EngineOptions,
@@ -89,6 +90,7 @@ class EditBenchmark:
         self._began = time.monotonic()
         self._absent: dict[str, str] = {}
         self._kernels: dict[str, str] = {}
+        self._widths: dict[str, str] = {}
         self._ours: list[str] = []
         self._right: dict[str, int] = {}
         self._rows: list[EditRow] = []
@@ -130,6 +132,7 @@ class EditBenchmark:
                 held_out_code=sources,
                 absent=self._absent,
                 kernels=self._kernels,
+                widths=self._widths,
                 seconds=round(time.monotonic() - self._began),
                 tasks=len(tasks),
                 repeat=settings.repeat,
@@ -220,6 +223,7 @@ class EditBenchmark:
         """share: of the time. for_all: the tasks that mlx_lm gets, too."""
         note(f"{len(tasks)} edits by {', '.join(one.name for one in contenders)} on {model}")
         self._kernels[model] = client.status().kernels
+        self._widths[model] = width_costs(client.status().costs)
         race = Race(
             tasks=[
                 await _rendered(client, task, FOR_ALL if task in for_all else OURS_ONLY)
@@ -248,6 +252,7 @@ class EditBenchmark:
             console.print(f"{name}: not measured: {why}", highlight=False, markup=False)
         for model, kernels in self._kernels.items():
             console.print(f"{model}: {kernels}", highlight=False, markup=False)
+            console.print(f"{model}: {self._widths[model]}", highlight=False, markup=False)
         console.print(json_text.dumps(found), highlight=False, soft_wrap=True)
 
 
@@ -262,6 +267,15 @@ async def _rendered(client: EngineClient, task: EditTask, regime: str) -> Task:
         # As an edit job asks.
         prediction=tuple(await client.encode(unchanged_answer(task.code, "python"))),
     )
+
+
+def width_costs(costs: CostCurve | None) -> str:
+    """What wide rounds cost here: where they are dear, copying gains little."""
+    if costs is None:
+        return "no round has more than one row"
+    row = costs.forward.row(costs.forward.contexts[0])
+    times = [f"{rows} rows {row[rows - 1] / row[0]:.2f}" for rows in (4, 8, 16) if rows <= len(row)]
+    return f"rounds take, in times of one with a single row: {', '.join(times)}"
 
 
 def edits_table(rows: Sequence[EditRow]) -> Table:

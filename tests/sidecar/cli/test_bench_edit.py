@@ -1,4 +1,4 @@
-"""``pillion bench edit`` ends what it has started."""
+"""``pillion bench edit`` ends what it has started, and says what wide rounds cost."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 from waiting import until
 
-from engine import EngineError, EngineOptions
-from sidecar.cli.bench_edit import EditBenchmark, EditSettings
+from engine import CostCurve, EngineError, EngineOptions, Grid
+from sidecar.cli.bench_edit import EditBenchmark, EditSettings, width_costs
 
 
 async def test_a_signal_ends_it_and_its_processes(
@@ -33,3 +33,11 @@ async def test_a_signal_ends_it_and_its_processes(
 
 def left_over(folder: Path) -> bool:
     return any(folder.glob("pillion-crash-*"))
+
+
+def test_says_what_wide_rounds_cost() -> None:
+    row = tuple(2.0 + 0.2 * rows for rows in range(8))
+    forward = Grid(contexts=(64, 1024), counts=tuple(range(1, 9)), seconds=(row, row))
+    said = width_costs(CostCurve(forward=forward))
+    assert said == "rounds take, in times of one with a single row: 4 rows 1.30, 8 rows 1.70"
+    assert width_costs(None) == "no round has more than one row"
