@@ -192,6 +192,19 @@ def test_nothing_is_read_or_written_where_it_should_not_be(sanitizer, record_cla
         record_claim("gated_delta", f"{sanitizer}, schedule {schedule}", right)
 
 
+def test_all_heads_of_qwen(record_claim):
+    shape = Shape(16, 48, 128, 128)
+    rows, state = random_rows(shape, mx.bfloat16, 3)
+    compiler = Machine(schedule=9).metal_kernel
+    y, after, tape = gated_delta(*rows, state, compiler=compiler)
+    expected = reference(*rows, state)
+    right = close(y, expected[0]) and close(after, expected[1])
+    record_claim("gated_delta", str(shape), right)
+    few = gated_delta(*part(rows, slice(0, 2)), state, compiler=compiler)[1]
+    held = same(replay(tape, 2, compiler=compiler), few)
+    record_claim("gated_delta_replay", str(shape), held, bits=True)
+
+
 def test_the_convolution_window():
     conv_input = mx.random.normal((1, 3 + 4, 10)).astype(mx.bfloat16)
     for keep in range(5):

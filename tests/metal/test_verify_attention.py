@@ -79,6 +79,17 @@ def test_rows_on_both_sides_of_the_end_of_a_block(record_claim):
             record_claim("verify_attention_blocks", f"{keys} keys, row {row}", held, bits=True)
 
 
+def test_all_heads_of_qwen(record_claim):
+    """Twelve simdgroups a key head at 8 rows, two at one."""
+    q, k, v = made(Shape(24, 4, 256), mx.bfloat16, 8, 30)
+    machine = Machine(schedule=9)
+    got = attend(machine, q, k, v)
+    record_claim("verify_attention", "24 heads of 256", close(got, q, k, v))
+    for row in (0, 7):
+        held = bool(mx.array_equal(alone(machine, row, q, k, v)[:, :, 0], got[:, :, row]))
+        record_claim("verify_attention", f"24 heads of 256, row {row}", held, bits=True)
+
+
 def test_sequences_side_by_side(record_claim):
     q, k, v = made(Shape(4, 2, 64), mx.float32, 2, 18, batch=2)
     got = attend(Machine(), q, k, v)
