@@ -63,7 +63,7 @@ async def test_load_reply_status_stop():
     status = client.status()
     assert (status.state, status.drafters, status.active) == ("ready", ("copy",), 0)
     assert status.exactness is not None
-    assert (status.exactness.exact, status.exactness.width) == (True, 8)
+    assert (status.exactness.exact, status.exactness.width) == (True, 16)
     assert status.memory_bytes > 0
     request = GenerateRequest(id="a", prompt=PROMPT, max_tokens=12, ignore_eos=True)
     events = [event async for event in client.generate(request)]
