@@ -1,12 +1,16 @@
 """``pillion bench fim`` with a scripted engine: what is filled in, what is printed and written."""
 
 import json
+import threading
+from http.server import BaseHTTPRequestHandler, HTTPServer
+
+import pytest
 
 from engine import EngineClient, EngineError, EngineOptions
 from engine.testing import FakeEngine
 from sidecar.cli import bench_fim
 from sidecar.cli.bench_fim import FimSettings, fim
-from sidecar.jobs.fim_benchmark import PREFIX_ONLY, FimRow
+from sidecar.jobs.fim_benchmark import PREFIX_ONLY, FimRow, holes
 
 SOURCE = "def f(a, b):\n    total = a + b\n    return total\n"
 
@@ -71,3 +75,43 @@ async def test_a_peer_that_is_absent_is_said(tmp_path, capsys, monkeypatch):
     found = await fim(EngineOptions(model="fake"), FimSettings())
     assert list(found["baselines"]) == [f"{PREFIX_ONLY}, fake"]
     assert "llama.cpp: not measured: no wheel for this machine" in capsys.readouterr().out
+
+
+@pytest.fixture
+def peer():
+    """A server that streams pieces as llama.cpp does: its port, the pieces, what it was sent."""
+    pieces, asked = [], []
+
+    class Peer(BaseHTTPRequestHandler):
+        def do_POST(self):
+            asked.append(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
+            self.send_response(200)
+            self.end_headers()
+            for piece in pieces:
+                self.wfile.write(b"data: %b\n\n" % json.dumps(piece).encode())
+
+        def log_message(self, *_):
+            pass
+
+    server = HTTPServer(("127.0.0.1", 0), Peer)
+    serving = threading.Thread(target=server.serve_forever)
+    serving.start()
+    yield server.server_port, pieces, asked
+    server.shutdown()
+    serving.join()
+    server.server_close()
+
+
+@pytest.mark.parametrize("rest", [[], [{"content": "", "stop": True, "stop_type": "eos"}]])
+def test_what_a_peer_streams_is_read_until_it_is_decided(tmp_path, peer, rest):
+    (hole,) = holes({"package": package(tmp_path)}, 1)
+    port, pieces, asked = peer
+    pieces += [{"content": "    total = a"}, {"content": " + b\n    return total\n"}, *rest]
+    if rest:
+        assert bench_fim._continued_by_llama(port, hole) == hole.middle
+    else:
+        with pytest.raises(EngineError, match="broke off"):
+            bench_fim._continued_by_llama(port, hole)
+        pieces += [{"content": "def g():\n"}]
+        assert bench_fim._continued_by_llama(port, hole) == hole.middle
+    assert asked[0]["prompt"] == "def f(a, b):\n"
