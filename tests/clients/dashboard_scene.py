@@ -80,7 +80,7 @@ class Order:
         prices = [price for _, _, price in self.lines]
 ''',
 }
-SECONDS = 120
+SECONDS = 300
 SYSTEM = {"role": "system", "content": "You are a coding agent. You write Python."}
 ASKED = (
     "Write a function that adds two numbers.",
