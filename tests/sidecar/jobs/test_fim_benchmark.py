@@ -108,7 +108,7 @@ def test_what_a_continuation_says_is_cut_as_the_product_cuts_it(tmp_path):
 
 
 def test_a_reply_that_begins_the_line_anew_goes_on_where_the_hole_is(tmp_path):
-    hole = holes(package(tmp_path), 10)[0]
+    (hole, *_) = holes(package(tmp_path, a=SOURCE), 1)
     assert hole.gap.before == "    "
     assert without_indent(hole, "    total = a\n    return b\n") == "total = a\n    return b\n"
     assert without_indent(hole, "\n    total = a") == "total = a"
