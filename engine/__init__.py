@@ -136,6 +136,7 @@ __all__ = [
     "installed_models",
     "instructions",
     "known_drafters",
+    "metal_available",
     "metal_report",
     "parity_command",
     "peer_weights_command",
@@ -163,18 +164,21 @@ def engine_backend(options: EngineOptions, cache: CacheOptions | None = None) ->
     return Engine(options, cache=cache)
 
 
-def metal_report(
-    options: EngineOptions, progress: Callable[[str, float | None], None]
-) -> MetalReport | None:
-    """Try every Metal kernel at every shape of the model of `options`; None without Metal.
-
-    progress: gets what is done, and its share in [0, 1] where that is known. Reads a few of the
-    model's weights. Raises what loading a model raises.
-    """
+def metal_available() -> bool:
+    """Whether MLX runs on an Apple GPU here."""
     import metal
 
-    if not metal.available():
-        return None
+    return metal.available()
+
+
+def metal_report(
+    options: EngineOptions, progress: Callable[[str, float | None], None]
+) -> MetalReport:
+    """Try every Metal kernel at every shape of the model of `options`.
+
+    progress: gets what is done, and its share in [0, 1] where that is known. Reads a few of the
+    model's weights. Raises what loading a model raises, and EngineError without Metal.
+    """
     from engine.gpu.self_test import self_test
     from engine.loading.load import load_lazily
     from engine.targets.target import bind

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 import typer
 
-from engine import KernelReport, MetalReport, metal_report
+from engine import KernelReport, MetalReport, metal_available, metal_report
 from sidecar.cli.report import check_writable, report_console, write_report
 from sidecar.cli.terminal import Loading, print_json
 from sidecar.config import Config
@@ -26,13 +26,15 @@ NO_METAL = (
 def check_metal(config: Config, *, as_json: bool, path: Path = REPORT) -> None:
     """Try the kernels at the shapes of the configured model, print a table, write the report to
     `path`. Exits 1 if a kernel is wrong, 4 where there is no Metal."""
+    if not metal_available():
+        finish(None, as_json=as_json, path=path)
     check_writable(path, "--metal")
     with Loading.shown(f"reading {config.engine.model}") as loading:
         report = metal_report(config.engine, loading.show)
     finish(report, as_json=as_json, path=path)
 
 
-def finish(report: MetalReport | None, *, as_json: bool, path: Path) -> None:
+def finish(report: MetalReport | None, *, as_json: bool, path: Path) -> NoReturn:
     """Say what was found out, and exit as it was; None: that there is no Metal."""
     if report is None:
         if as_json:

@@ -100,6 +100,7 @@ def test_without_metal_it_says_so_and_exits_4(options, tmp_path, monkeypatch):
 
 
 def test_a_folder_that_cannot_be_written_to_is_refused_first(tmp_path, monkeypatch):
+    monkeypatch.setattr("metal.available", lambda: True)
     monkeypatch.chdir(tmp_path)
     (tmp_path / "pillion-metal.json").mkdir()
     result = CliRunner().invoke(app, ["doctor", "--metal"])
