@@ -17,7 +17,7 @@ from sidecar.jobs.cache_benchmark import FILES, LINE, code
 # Of one request.
 SECONDS = 600.0
 # Enough to see what is computed again, and read within minutes by a model without fast kernels.
-FILE_LINES, CONTEXT_LINES = 100, 12
+FILE_LINES, CONTEXT_LINES = 40, 6
 REPLY_TOKENS = 8
 
 
@@ -82,7 +82,8 @@ def typed_elsewhere(port: int, model: str, keys: int, step: Callable[[], None]) 
     again = complete(port, model, "".join(files) + code("edited", FILE_LINES) + LINE[:keys])
     before = complete(port, model, "".join(files[:3]))
     step()
-    return TypedElsewhere(extra=extra, edited=again.computed - (again.prompt - before.prompt))
+    edited = max(again.computed - (again.prompt - before.prompt), 0)
+    return TypedElsewhere(extra=extra, edited=edited)
 
 
 def branched_elsewhere(port: int, model: str, count: int, step: Callable[[], None]) -> int:

@@ -76,8 +76,7 @@ def test_what_a_key_and_an_edit_cost(server: Server) -> None:
     steps: list[int] = []
     typed = typed_elsewhere(server.server_port, "m", 12, lambda: steps.append(1))
     assert typed.extra <= 1
-    # The name is in the segment before what is edited.
-    assert typed.edited <= 0
+    assert typed.edited == 0
     assert len(steps) == 13
     coarse = server.block = 64
     server.seen.clear()
