@@ -174,7 +174,7 @@ class Engine:
         import msgspec
 
         from engine.decoding.exactness import measured_chunk, probe
-        from engine.kernels import install
+        from engine.kernels import bits, install
         from engine.loading.load import load
         from engine.loading.measured import measured
         from engine.loading.pairing import Pair, load_pair
@@ -221,7 +221,8 @@ class Engine:
         chunk = options.prefill_chunk or measured_chunk(target, info.vocab_size)
         drafter = drafter_folder(options.draft, options.model) if pair.model is not None else None
         folders = [Path(info.path), *([drafter] if drafter is not None else [])]
-        facts = computed_by(options, pair.name, kernels, 0 if exactness.prefill else chunk)
+        in_bits = bits(target.model, kernels)
+        facts = computed_by(options, pair.name, in_bits, 0 if exactness.prefill else chunk)
         self._loop = DecodingLoop(
             target,
             loaded.codec,

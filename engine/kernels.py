@@ -21,3 +21,12 @@ def install(model: nn.Module, asked: str, widest: int | None = None) -> str:
     from engine.cpu.install import install as install_cpu
 
     return install_cpu(model, asked)
+
+
+def bits(model: nn.Module, said: str) -> str:
+    """What of the kernels in `model` shows in what it computes. said: what `install` did."""
+    if metal.available():
+        from engine.gpu.install import own_bits
+
+        return own_bits(model)
+    return said

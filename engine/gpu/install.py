@@ -8,6 +8,7 @@ from typing import Any
 
 import mlx.nn as nn
 
+from engine.cpu.functions import Named
 from engine.cpu.install import replace_parts
 from engine.errors import RequestError
 from engine.gpu import attention, recurrence
@@ -16,16 +17,16 @@ from engine.gpu.examine import Trials, examine
 from engine.gpu.modules import RowKernel, kernel_for
 from engine.targets.gated_delta import RecordingGatedDelta
 from engine.targets.gated_delta_tape import TapeKernels
-from metal.race import served
+from metal.race import Findings, served
 from metal.verify_matmul import Tiling
 
-Verdict = tuple[frozenset[int], Tiling, str]
+Verdict = tuple[frozenset[int], Tiling, Findings]
 
 
 @dataclass
 class Installed:
     """modules: on a kernel. products: by kind and shape, the numbers of rows that a kernel serves,
-    how it is tiled, and what is wrong with it. layers: by kind and shape, what is against one."""
+    how it is tiled, and what was found out about it. layers: what is against one, likewise."""
 
     modules: int = 0
     products: dict[tuple[Any, ...], Verdict] = field(default_factory=dict)
@@ -33,12 +34,12 @@ class Installed:
 
     def __str__(self) -> str:
         said = f"Metal kernels in {self.modules} modules"
-        for (kind, *shape), (rows, _, fault) in self.products.items():
+        for (kind, *shape), (rows, _, findings) in self.products.items():
             name = f"{kind.__name__} {_named(shape)}"
             if rows:
                 said += f"; {name}: {_ranges(rows)} rows"
-            elif fault:
-                said += f"; not for {name}: {fault}"
+            elif findings.fault:
+                said += f"; not for {name}: {findings.fault}"
         for (kind, *shape), against in self.layers.items():
             name = f"{kind} {_named(shape)}"
             said += f"; not for {name}: {against}" if against else f"; {name}"
@@ -85,6 +86,22 @@ def install(
     return str(installed)
 
 
+def own_bits(model: nn.Module) -> str:
+    """The kernels in `model` whose rows have other bits than stock MLX's, in words.
+
+    Which numbers of rows the others serve is a matter of time, and may differ from load to load.
+    """
+    modules = list(model.modules())
+    kernels = {
+        f"{type(module).__name__} {module.shape}"
+        for module in modules
+        if isinstance(module, RowKernel) and not module.like_stock
+    }
+    if any(isinstance(module, Named) for module in modules):
+        kernels.add("attention")
+    return f"Metal, own bits: {', '.join(sorted(kernels)) or 'none'}"
+
+
 def _use_tape(
     recorder: RecordingGatedDelta, installed: Installed, device: Device, trials: Trials
 ) -> None:
@@ -100,9 +117,9 @@ def _use(kernel: RowKernel, installed: Installed, trials: Trials) -> frozenset[i
     key = kernel.key()
     if key not in installed.products:
         findings = examine(kernel, trials)
-        installed.products[key] = (served(findings), kernel.tiling, findings.fault)
-    rows, tiling, _ = installed.products[key]
-    kernel.use(rows, tiling)
+        installed.products[key] = (served(findings), kernel.tiling, findings)
+    rows, tiling, findings = installed.products[key]
+    kernel.use(rows, tiling, like_stock=findings.like_stock)
     installed.modules += bool(rows)
     return rows
 

@@ -30,12 +30,14 @@ TOP = 8
 
 class RowKernel(Kernel):
     """inner: the stock module, whose weights these are. served: numbers of rows that the kernel
-    takes; all, until a choice is made."""
+    takes; all, until a choice is made. like_stock: whether its rows have the bits of the stock
+    module's single row."""
 
     def __init__(self, inner: nn.Module, compiler: Compiler | None = None) -> None:
         self.compiler = compiler
         self.served = frozenset(range(1, MOST_ROWS + 1))
         self.tiling = TILINGS[0]
+        self.like_stock = False
         super().__init__(inner)
 
     def bound(self) -> Callable[..., mx.array]:
@@ -64,9 +66,9 @@ class RowKernel(Kernel):
         k = groups * inner.group_size
         return Shape(k, n, inner.group_size, inner.bits, *experts)
 
-    def use(self, served: frozenset[int], tiling: Tiling) -> None:
+    def use(self, served: frozenset[int], tiling: Tiling, *, like_stock: bool = False) -> None:
         """Serve these numbers of rows, computed in tiles as given."""
-        self.served, self.tiling = served, tiling
+        self.served, self.tiling, self.like_stock = served, tiling, like_stock
 
     def rows(self, count: int, seed: int = 0) -> mx.array:
         width, dtype = self.shape.k, self.inner.scales.dtype

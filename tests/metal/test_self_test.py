@@ -24,7 +24,7 @@ from engine.errors import EngineError, RequestError
 from engine.gpu.cost_grid import rows_worth_timing
 from engine.gpu.device import Device
 from engine.gpu.examine import Trials, examine
-from engine.gpu.install import install
+from engine.gpu.install import install, own_bits
 from engine.gpu.modules import RowKernel, kernel_for
 from engine.gpu.self_test import self_test
 from engine.metal_report import KernelReport
@@ -140,6 +140,17 @@ def test_a_kernel_of_which_stock_mlx_is_an_equal_is_right_and_not_used():
     assert (one.verdict, one.like_stock, one.stock_exact, one.rows) == ("stock", False, (2, 3), ())
     made = model()
     assert install(made, "auto", trials=few(ROWS), device=device).endswith("in 0 modules")
+
+
+@pytest.mark.metal
+def test_only_kernels_with_bits_of_their_own_show_in_what_is_kept():
+    made = model()
+    install(made, "auto", trials=few(ROWS), device=gpu(Machine()))
+    assert own_bits(made) == "Metal, own bits: none"
+    for part in made.modules():
+        if isinstance(part, RowKernel) and part.shape.k == 64:
+            part.use(frozenset({1, 2, 3}), part.tiling)
+    assert own_bits(made).endswith(": VerifyLinear 64 -> 8, 4 bits in groups of 32")
 
 
 @pytest.mark.metal
