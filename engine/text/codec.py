@@ -87,6 +87,11 @@ class TextCodec:
         return bool(self._infill.markers)
 
     @property
+    def fills_blank_lines(self) -> bool:
+        """Whether a gap that begins with a blank line is filled; else the model stops behind it."""
+        return not self._infill.begun_lines_only
+
+    @property
     def control_ids(self) -> frozenset[int]:
         """Ids that only a template, or the model itself, may write."""
         return self.vocabulary.control_ids

@@ -114,13 +114,13 @@ class Around:
 class FillInMiddle:
     """Builds completion prompts for one vocabulary. Thread-safe.
 
-    begun_lines_only: the model learnt to fill the rest of a line. On a blank one it would stop
-    behind that line, so there it continues what is before it.
+    begun_lines_only: the model learnt to fill the rest of a line. On a blank one it stops behind
+    that line, so where nothing follows it continues what is before it instead.
     """
 
     def __init__(self, vocabulary: Vocabulary, *, begun_lines_only: bool = False) -> None:
         self._vocabulary = vocabulary
-        self._begun_lines_only = begun_lines_only
+        self.begun_lines_only = begun_lines_only
         self._known: dict[_Key, Around] = {}
         self._remembering = threading.Lock()
         found = (vocabulary.find(*markers) for markers in MARKERS)
@@ -159,7 +159,8 @@ class FillInMiddle:
         # What is farther away cannot matter; left in, it would be another text at every key.
         reach = room * CHARACTERS_PER_TOKEN + 1
         head = prefix[max(line - reach, 0) : line]
-        continues = self._begun_lines_only and not begun.strip() and head.strip() != ""
+        # Where nothing follows there is nothing to fill.
+        continues = self.begun_lines_only and not (suffix or begun.strip()) and head.strip() != ""
         fills = bool(self.markers) and not continues
         return _Place(head, suffix[:reach] if fills else None, room, context, typed, healed)
 

@@ -259,13 +259,15 @@ def test_other_spellings_of_the_markers(codec_with: CodecFactory) -> None:
 def test_a_model_that_fills_begun_lines_only_continues_at_a_blank_one() -> None:
     codec, before, after = TextCodec(TARGET), "def f(a):\n", "\n    return b\n"
     for blank in ("", "    "):
-        prompt = codec.fill_in_middle(before + blank, after)
+        prompt = codec.fill_in_middle(before + blank, "")
         assert not {PRE, SUF, MID} & {*prompt.tokens}
         assert codec.decode(prompt.tokens) + prompt.must_start_with == before + blank
-        assert codec.known_fill_in_middle(before + blank, "another") == prompt
-    assert parts(codec, codec.fill_in_middle(f"{before}    b", after)) == (before, after, "   ")
-    # Where there is nothing to continue, what follows is all there is.
-    assert parts(codec, codec.fill_in_middle("", after)) == ("", after, "")
+        assert codec.known_fill_in_middle(before + blank, "") == prompt
+        # Whoever shows what follows wants it filled.
+        assert parts(codec, codec.fill_in_middle(before + blank, after))[:2] == (before, after)
+    assert parts(codec, codec.fill_in_middle(f"{before}    b", "")) == (before, "", "   ")
+    assert parts(codec, codec.fill_in_middle("", "")) == ("", "", "")
+    assert not codec.fills_blank_lines
 
 
 def test_without_markers_the_prefix_alone(codec_with: CodecFactory) -> None:
