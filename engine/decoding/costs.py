@@ -89,8 +89,8 @@ class Costs:
     def reading(self, drafter: str, behind: int, context: int) -> float:
         """In units of a target-only round, taking in what a drafter is behind. The few tokens of
         one round are part of what a proposal was measured to take."""
-        rows = max(0, behind - ROUND)
-        return rows * self._reading.get(drafter, 0.0) / self._row("", context)[0]
+        rows, seconds = behind - ROUND, self._reading.get(drafter, 0.0)
+        return rows * seconds / self._row("", context)[0] if rows > 0 and seconds else 0.0
 
     def rounds(self, drafter: str, context: int) -> list[float]:
         """In units of a target-only round, rounds with 1, 2, ... drafts, all verified."""

@@ -236,10 +236,11 @@ class SurplusController:
 
     def _pay(self, choice: Choice, drafts: int, committed: int) -> None:
         costs, context, cost, looks = self.costs, choice.context, 1.0, 0.0
+        target = costs.target(context)
         if drafts:
-            cost = costs.verify(choice.drafter, drafts, context) / costs.target(context)
+            cost = costs.verify(choice.drafter, drafts, context) / target
         for ask in choice.asks:
-            asked = costs.draft(ask.drafter, ask.drafts, context) / costs.target(context)
+            asked = costs.draft(ask.drafter, ask.drafts, context) / target
             asked += costs.reading(ask.drafter, ask.behind, context)
             cost += asked
             if ask.drafter != choice.drafter:
