@@ -173,6 +173,7 @@ class Engine:
         import mlx.core as mx
         import msgspec
 
+        from engine.cpu.draft_stack import fuse
         from engine.decoding.exactness import measured_chunk, probe
         from engine.kernels import bits, install
         from engine.loading.load import load
@@ -197,6 +198,7 @@ class Engine:
         pair = load_pair(options, target, info, lambda what, p: self._set("loading", what, p))
         if pair.model is not None:
             install(pair.model, options.kernels)
+            fuse(pair.model, target)
         asked = 1 if options.draft == "none" else options.max_width or widest(pair.model)
         exactness = probe(
             target,

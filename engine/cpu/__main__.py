@@ -9,7 +9,7 @@ from engine.cpu.build import BuildError, build
 
 def main() -> int:
     """0 when they are built; else 1, and why not."""
-    print("building the CPU kernels, which takes about a minute", file=sys.stderr)
+    print("building the CPU kernels, which takes about half a minute", file=sys.stderr)
     try:
         print(build())
     except BuildError as error:

@@ -41,7 +41,7 @@ class KernelsHook(BuildHookInterface[Any]):
         """Called before the files of the wheel are collected; build_data is hatchling's."""
         kernels = _build_module()
         if not kernels.is_built():
-            self.app.display_info("building the CPU kernels, which takes about a minute")
+            self.app.display_info("building the CPU kernels, which takes about half a minute")
             try:
                 kernels.build()
             except kernels.BuildError as error:

@@ -68,7 +68,7 @@ class DraftAttention(_DraftPart):
     def bound(self) -> Any:
         inner, rope = self.inner, stock(self.inner._rope)
         q, k, v, o = (weights_of(inner[name]) for name in PROJECTIONS)
-        self._layer = extension().AttentionLayer(
+        self.layer: Any = extension().AttentionLayer(
             None,
             norm_of(inner.q_norm),
             norm_of(inner.k_norm),
@@ -88,14 +88,14 @@ class DraftAttention(_DraftPart):
             residual=False,
         )
         self._dtype = self.dtype()
-        return self._layer.before
+        return self.layer.before
 
     def append(self, context: mx.array, cache: ContextCache) -> None:
         """Commit projected context rows, (1, S, H), to the cache."""
         if context.dtype != self._dtype:
             self.inner.append(context, cache)
             return
-        cache.append(*self._layer.keys_and_values(context, cache.end))
+        cache.append(*self.layer.keys_and_values(context, cache.end))
 
     def __call__(self, x: mx.array, cache: ContextCache) -> mx.array:
         reach, block = self.inner._reach, x.shape[1]
@@ -105,7 +105,7 @@ class DraftAttention(_DraftPart):
             return output
         queries, keys, values, gate = self._compute(x, cache.end)
         keys, values = cache.followed_by(keys, values)
-        output = self._layer.after(x, queries, keys, values, gate)
+        output = self.layer.after(x, queries, keys, values, gate)
         return output
 
     def run(self, module: nn.Module, rows: mx.array) -> mx.array:
@@ -131,7 +131,8 @@ class DraftMlp(_DraftPart):
     def bound(self) -> Any:
         self._dtype = self.dtype()
         parts = (weights_of(self.inner[name]) for name in MLP_PARTS)
-        return extension().Mlp(None, *parts, residual=False)
+        self.layer: Any = extension().Mlp(None, *parts, residual=False)
+        return self.layer
 
     def __call__(self, x: mx.array) -> mx.array:
         return self._compute(x) if x.dtype == self._dtype else self.run(self.inner, x)

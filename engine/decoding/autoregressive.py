@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from engine.decoding.logprobs import logprobs
 from engine.decoding.sampling import choose, margins
 from engine.decoding.verify import commit_run
+from engine.drafters.dflash_drafter import TappedRows
 from engine.sequence import SequenceState
 from engine.targets.target import Target
 
@@ -71,8 +72,7 @@ def observe(target: Target, sequence: SequenceState, kept: int) -> None:
     """Show the sequence's drafters the first `kept` rows of the last forward, which stay in the
     caches."""
     if target.tapped and sequence.drafter is not None:
-        hidden = target.take_hidden()
-        sequence.drafter.observe(hidden if hidden.shape[0] == kept else hidden[:kept])
+        sequence.drafter.observe(TappedRows(target.take_hidden(), kept))
 
 
 def autoregressive(

@@ -10,6 +10,9 @@ Row i of a call never depends on how many rows there are: only elementwise opera
 sorts and running sums along one row are used. Elementwise exp and log round differently in a
 vector lane and in the scalar tail of a loop on some machines, so where they matter rows are padded
 to a multiple of `_LANES` and every row meets the same lanes.
+
+On a CPU a kernel makes the same choices in a few passes over a row (`engine.cpu.choice`); what is
+here says what they are.
 """
 
 from __future__ import annotations
@@ -20,6 +23,7 @@ from collections.abc import Sequence
 import mlx.core as mx
 import numpy as np
 
+from engine.cpu.choice import choose_kernel, chosen_by
 from engine.errors import RequestError
 from engine.messages import Sampling
 
@@ -91,7 +95,20 @@ def choose(
     (`engine.decoding.verify.commit_run` turns a committed -1 into an EngineError). Ties go to the
     lowest id. Raises RequestError when logit_bias names a token outside the vocabulary.
     """
-    scores, ids = _scores(logits, positions, sampling, seed, history, drafts, allowed)
+    if len(positions) != logits.shape[0]:
+        raise ValueError(f"{logits.shape[0]} rows of logits, {len(positions)} positions")
+    x = _adjusted(logits, sampling, history, drafts, allowed)
+    if (kernel := choose_kernel()) is not None:
+        keys = () if sampling.greedy else noise_keys(seed, positions)
+        return chosen_by(kernel, x, keys or [0] * len(positions), sampling, COLDEST)
+    return chosen_by_operations(x, positions, sampling, seed)
+
+
+def chosen_by_operations(
+    x: mx.array, positions: Sequence[int], sampling: Sampling, seed: int
+) -> mx.array:
+    """What `choose` returns, of logits with bias, penalties and masks."""
+    scores, ids = _scores(x, positions, sampling, seed)
     best = mx.max(scores, axis=-1)
     if ids is None:
         tokens = mx.argmax(scores, axis=-1).astype(mx.int32)
@@ -115,7 +132,8 @@ def margins(
     The gap is between the two best final scores: logits after bias and penalties when greedy,
     with temperature and noise within F when sampled. inf when F holds one token.
     """
-    scores, _ = _scores(logits, positions, sampling, seed, history, drafts, allowed)
+    x = _adjusted(logits, sampling, history, drafts, allowed)
+    scores, _ = _scores(x, positions, sampling, seed)
     best = mx.sort(mx.topk(scores, min(2, scores.shape[-1]), axis=-1), axis=-1)
     if best.shape[-1] == 1:
         return mx.full((best.shape[0],), math.inf)
@@ -128,7 +146,7 @@ def gumbel(seed: int, positions: Sequence[int], tokens: mx.array) -> mx.array:
     tokens: ids, (N,) for every position or (M, N) for M positions. Returns (M, N) float32.
     A drafter that adds the same noise to its own scores guesses sampled tokens far better.
     """
-    keys = np.array([_key(seed, position) for position in positions], dtype=np.uint64)
+    keys = np.array(noise_keys(seed, positions), dtype=np.uint64)
     low = mx.array((keys & np.uint64(0xFFFFFFFF)).astype(np.uint32))[:, None]
     high = mx.array((keys >> np.uint64(32)).astype(np.uint32))[:, None]
     bits = _scramble(tokens.astype(mx.uint32) * mx.array(0x9E3779B1, dtype=mx.uint32) + low)
@@ -138,8 +156,10 @@ def gumbel(seed: int, positions: Sequence[int], tokens: mx.array) -> mx.array:
     return -mx.log(-mx.log1p(-uniform))
 
 
-def _key(seed: int, position: int) -> int:
-    return _splitmix(_splitmix(seed & _MASK64) ^ (position & _MASK64))
+def noise_keys(seed: int, positions: Sequence[int]) -> list[int]:
+    """64 bits for each position, from which its noise is made."""
+    start = _splitmix(seed & _MASK64)
+    return [_splitmix(start ^ (position & _MASK64)) for position in positions]
 
 
 def _splitmix(value: int) -> int:
@@ -157,25 +177,30 @@ def _scramble(bits: mx.array) -> mx.array:
     return bits ^ (bits >> 15)
 
 
-def _scores(
+def _adjusted(
     logits: mx.array,
-    positions: Sequence[int],
     sampling: Sampling,
-    seed: int,
     history: History | None,
     drafts: Sequence[int],
     allowed: mx.array | None,
-) -> tuple[mx.array, mx.array | None]:
-    """What the choice is the argmax of: scores (M, N) and their token ids (M, N) int32, or None
-    when column j is token j."""
-    rows, vocab = logits.shape
-    if len(positions) != rows:
-        raise ValueError(f"{rows} rows of logits, {len(positions)} positions")
-    x = biased(logits.astype(mx.float32), sampling)
+) -> mx.array:
+    """Logits (M, V) with the request's bias, penalties and masks; those themselves, in whatever
+    type they are, where there is nothing to do."""
+    x = biased(logits, sampling)
     if sampling.penalised and history is not None:
-        x = _penalised(x, sampling, *history.rows(drafts, rows))
+        x = _penalised(x.astype(mx.float32), sampling, *history.rows(drafts, x.shape[0]))
     if allowed is not None:
         x = mx.where(allowed, x, -math.inf)
+    return x
+
+
+def _scores(
+    x: mx.array, positions: Sequence[int], sampling: Sampling, seed: int
+) -> tuple[mx.array, mx.array | None]:
+    """What the choice is the argmax of: scores (M, N) and their token ids (M, N) int32, or None
+    when column j is token j. x: (M, V)."""
+    vocab = x.shape[-1]
+    x = x.astype(mx.float32)
     if sampling.greedy:
         return x, None
     if vocab % _LANES:
@@ -196,9 +221,10 @@ def _scores(
 
 
 def biased(x: mx.array, sampling: Sampling) -> mx.array:
-    """Logits (M, V) float32 with the request's logit_bias."""
+    """Logits (M, V) with the request's logit_bias, then in float32."""
     if not sampling.logit_bias:
         return x
+    x = x.astype(mx.float32)
     vocab = x.shape[-1]
     for token, _ in sampling.logit_bias:
         if token >= vocab:

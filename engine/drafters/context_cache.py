@@ -55,6 +55,24 @@ class PositionedRows:
         end = self.end - self._origin + rows.shape[-2]
         return self._buffer[..., self.start - self._origin : end, :]
 
+    def room(self, count: int) -> tuple[mx.array, int] | None:
+        """The buffer with room for `count` rows behind `end`, and where the first of them goes;
+        None before there are any rows. Who writes there says so by `grew`."""
+        if self._buffer is None:
+            return None
+        if self.end - self._origin + count > self._buffer.shape[-2]:
+            self._move(count, self._buffer)
+        return self._buffer, self.end - self._origin
+
+    def grew(self, count: int) -> None:
+        """`count` rows were written behind `end` and are committed. Only where all are kept."""
+        self.end += count
+
+    @property
+    def oldest(self) -> int:
+        """Where in the buffer the row of `start` is."""
+        return self.start - self._origin
+
     def arrays(self) -> list[mx.array]:
         """What to evaluate."""
         return [] if self._buffer is None else [self._buffer]
@@ -63,17 +81,17 @@ class PositionedRows:
         """Put rows into the buffer behind `end`, after making room for them."""
         at, count = self.end - self._origin, rows.shape[-2]
         if self._buffer is None or at + count > self._buffer.shape[-2]:
-            self._move(rows)
+            self._move(count, rows)
             at = self.end - self._origin
         assert self._buffer is not None
         self._buffer[..., at : at + count, :] = rows
 
-    def _move(self, rows: mx.array) -> None:
-        """A fresh buffer with the rows held at its front and room for `rows` and `STEP` more."""
-        held, count = len(self), rows.shape[-2]
+    def _move(self, count: int, like: mx.array) -> None:
+        """A fresh buffer with the rows held at its front and room for `count` and `STEP` more."""
+        held = len(self)
         room = -(-(held + count) // STEP) * STEP + STEP
-        *leading, _, width = rows.shape
-        fresh = mx.zeros((*leading, room, width), dtype=rows.dtype)
+        *leading, _, width = like.shape
+        fresh = mx.zeros((*leading, room, width), dtype=like.dtype)
         if held and self._buffer is not None:
             fresh[..., :held, :] = self.view(self.start, self.end)
         self._buffer, self._origin = fresh, self.start
@@ -111,6 +129,21 @@ class ContextCache:
     def followed_by(self, keys: mx.array, values: mx.array) -> tuple[mx.array, mx.array]:
         """All keys and values with those of a block behind them; the block is not committed."""
         return self._keys.followed_by(keys), self._values.followed_by(values)
+
+    def room(self, count: int) -> tuple[mx.array, mx.array, int] | None:
+        """As `PositionedRows.room`, of keys and values."""
+        keys, values = self._keys.room(count), self._values.room(count)
+        return None if keys is None or values is None else (keys[0], values[0], keys[1])
+
+    def grew(self, count: int) -> None:
+        """As `PositionedRows.grew`."""
+        self._keys.grew(count)
+        self._values.grew(count)
+
+    @property
+    def oldest(self) -> int:
+        """Where in the buffers the first row is that is still held."""
+        return self._keys.oldest
 
     def arrays(self) -> list[mx.array]:
         """What to evaluate."""

@@ -13,6 +13,7 @@ Flash Speculative Decoding", arXiv:2602.06036.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Protocol
 
 import mlx.core as mx
 import mlx.nn as nn
@@ -20,6 +21,7 @@ import mlx.nn as nn
 from engine.drafters.context_cache import ContextCache
 from engine.drafters.dflash_config import DFlashConfig
 from engine.drafters.selector import CandidateSelector
+from engine.messages import Sampling
 
 Rope = Callable[..., mx.array]
 """(1, heads, rows, head_dim), offset= the first row's absolute position -> the same, rotated."""
@@ -162,10 +164,37 @@ class DFlashLayer(nn.Module):
         return x + (self.mlp_conv(normed, self.mlp) if self._convolved else self.mlp(normed))
 
 
+class Stack(Protocol):
+    """A whole draft as one call that is not lazy (`engine.cpu.draft_stack`)."""
+
+    def fits(self, sampling: Sampling) -> bool:
+        """Whether it can draft for such a request."""
+
+    def propose(
+        self,
+        observed: Sequence[tuple[mx.array, int]],
+        context: tuple[mx.array, int],
+        caches: Sequence[tuple[mx.array, mx.array, int]],
+        first: Sequence[int],
+        position: int,
+        anchor: int,
+        masks: int,
+        sampling: Sampling,
+        seed: int,
+    ) -> list[int]:
+        """At most `masks` tokens behind `anchor`, which is at `position`.
+
+        observed: tapped rows that are not in the buffers yet, the first so many of each array; they
+        are written there, in place, from the index on that comes with each buffer. first: each
+        layer's oldest row.
+        """
+
+
 class DFlashModel(nn.Module):
     """The drafter's weights; its parameters have the published names and shapes.
 
     It holds no state of a sequence: that is `new_caches` and `engine.drafters.dflash_drafter`.
+    stack: the same, with its target's head, as a kernel; None where there is none.
     """
 
     def __init__(self, config: DFlashConfig, rope: Rope) -> None:
@@ -179,6 +208,7 @@ class DFlashModel(nn.Module):
         self.norm = nn.RMSNorm(config.hidden_size, eps=config.rms_norm_eps)
         if config.has_selector:
             self.candidate_selector = CandidateSelector(config)
+        self.stack: Stack | None = None
 
     @property
     def dtype(self) -> mx.Dtype:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import mlx.core as mx
 import numpy as np
@@ -17,6 +18,14 @@ from engine.messages import Sampling
 # Rows that are kept at most before they are taken in although nothing is drafted: they are as wide
 # as all tapped layers together.
 MOST_WAITING = 1024
+
+
+class TappedRows(NamedTuple):
+    """The first `kept` of tapped rows (n, taps * H): a slice would be one more thing to wait
+    for."""
+
+    rows: mx.array
+    kept: int
 
 
 @dataclass(frozen=True)
@@ -90,7 +99,7 @@ class DFlashDrafter:
         self._sampling = sampling
         self._seed = seed
         self._rows = PositionedRows(model.config.reach)
-        self._waiting: list[mx.array] = []
+        self._waiting: list[TappedRows] = []
         self._behind = 0
         self._caches = model.new_caches()
         self._appended = 0
@@ -104,11 +113,13 @@ class DFlashDrafter:
         """How many tokens the context stands for: as many as the target's cache holds."""
         return self._rows.end + self._behind
 
-    def observe(self, hidden: mx.array) -> None:
+    def observe(self, hidden: mx.array | TappedRows) -> None:
         """Take in the tapped residual streams, (n, taps * H), of the next n tokens that are now
         in the target's cache, oldest first."""
+        if not isinstance(hidden, TappedRows):
+            hidden = TappedRows(hidden, hidden.shape[0])
         self._waiting.append(hidden)
-        self._behind += hidden.shape[0]
+        self._behind += hidden.kept
         if self._behind >= MOST_WAITING:
             self.catch_up()
 
@@ -133,7 +144,8 @@ class DFlashDrafter:
         """Take what waits into the rows."""
         if not self._waiting:
             return
-        hidden = self._waiting[0] if len(self._waiting) == 1 else mx.concatenate(self._waiting)
+        parts = [part.rows[: part.kept] for part in self._waiting]
+        hidden = parts[0] if len(parts) == 1 else mx.concatenate(parts)
         self._waiting.clear()
         self._behind = 0
         reach = self._model.config.reach
@@ -160,9 +172,11 @@ class DFlashDrafter:
                 f"the drafter has context for {self.length} of {self._committed} tokens; all but "
                 "the last are needed"
             )
+        masks = min(limit, config.block_size - 1)
+        if (drafts := self._in_one_call(masks)) is not None:
+            return drafts
         self._project()
         self._append_pending()
-        masks = min(limit, config.block_size - 1)
         embedded = self._embed(mx.array([[self._anchor] + [config.mask_token_id] * masks]))
         hidden = self._model(embedded, self._caches)[0, 1:]
         logits = self._model.scale_logits(self._head(hidden.astype(embedded.dtype)))
@@ -174,6 +188,39 @@ class DFlashDrafter:
         tokens: list[int] = np.array(choose(logits, positions, self._sampling, self._seed)).tolist()
         # -1 stands for a row without a choice (NaN); what comes behind it is worth nothing.
         return tokens[: tokens.index(-1)] if -1 in tokens else tokens
+
+    def _in_one_call(self, masks: int) -> list[int] | None:
+        """The drafts by the model's kernel, where it has one and the kernel can; it takes in what
+        waits. Rows that came otherwise are in the layers' caches already."""
+        stack = self._model.stack
+        if stack is None or not stack.fits(self._sampling) or self._appended != self._rows.end:
+            return None
+        added, position = self._behind, self._rows.end + self._behind
+        rows = self._rows.room(added)
+        rooms = [cache.room(added + masks + 1) for cache in self._caches]
+        caches = [room for room in rooms if room is not None]
+        if rows is None or len(caches) < len(rooms):
+            return None
+        assert self._anchor is not None
+        first = [cache.oldest for cache in self._caches]
+        tokens = stack.propose(
+            self._waiting,
+            rows,
+            caches,
+            first,
+            position,
+            self._anchor,
+            masks,
+            self._sampling,
+            self._seed,
+        )
+        self._waiting.clear()
+        self._behind = 0
+        self._rows.grew(added)
+        for cache in self._caches:
+            cache.grew(added)
+        self._appended = self._rows.end
+        return tokens
 
     def rows(self, length: int) -> ContextRows:
         """The context rows still held of the first `length` tokens, as a copy."""

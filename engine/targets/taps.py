@@ -22,17 +22,24 @@ class _Slot:
 
 
 class TappedLayer(nn.Module):
-    """Runs a decoder layer and keeps its output: the residual stream behind it."""
+    """Runs a decoder layer and keeps its output: the residual stream behind it.
 
-    def __init__(self, inner: nn.Module) -> None:
+    begins: the device begins with what is known by then, while the rest of the forward is built.
+    """
+
+    def __init__(self, inner: nn.Module, begins: bool) -> None:
         super().__init__()
         self.inner = inner
+        self._begins = begins
         self._slot = _Slot()
 
     def __call__(self, *arguments: Any, **options: Any) -> Any:
         output = self.inner(*arguments, **options)
         # Gemma 4 layers return (hidden, keys and values, offset).
-        self._slot.hidden = output[0] if isinstance(output, tuple) else output
+        hidden: mx.array = output[0] if isinstance(output, tuple) else output
+        self._slot.hidden = hidden
+        if self._begins:
+            mx.async_eval(hidden)  # type: ignore[no-untyped-call]
         return output
 
     def __getattr__(self, name: str) -> Any:
@@ -60,7 +67,7 @@ class Taps:
         self._layers = layers
         self._tapped: list[TappedLayer] = []
         for index in layer_ids:
-            layers[index] = TappedLayer(layers[index])
+            layers[index] = TappedLayer(layers[index], begins=not self._tapped)
             self._tapped.append(layers[index])
 
     def remove(self) -> None:

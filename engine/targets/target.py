@@ -36,6 +36,7 @@ class Target:
         self.model = model
         self.family = family
         self._taps: Taps | None = None
+        self._hidden: mx.array | None = None
         recorded = sum(record_gated_delta(x) or record_mamba(x) for x in model.layers)
         kinds = [type(cache) for cache in leaves(make_prompt_cache(model))]
         self._recorded = recorded == kinds.count(ArraysCache)
@@ -56,17 +57,21 @@ class Target:
     def forward(self, tokens: Sequence[int], caches: Caches) -> mx.array:
         """Run `tokens` (M of them) behind what the caches hold, and append them.
 
-        Returns the logits, (M, vocabulary), lazily. With M > 1 the rows may be taken back once by
-        `roll_back`, until the next forward.
+        Returns the logits, (M, vocabulary), which the device is at work on, as on the tapped rows.
+        With M > 1 the rows may be taken back once by `roll_back`, until the next forward.
         """
         _record(caches, len(tokens) > 1)
-        logits: mx.array = self.model(mx.array([list(tokens)]), cache=caches)
-        return logits[0]
+        logits: mx.array = self.model(mx.array([list(tokens)]), cache=caches)[0]
+        self._hidden = self._taps.take() if self._taps is not None else None
+        known = (logits,) if self._hidden is None else (logits, self._hidden)
+        mx.async_eval(*known)  # type: ignore[no-untyped-call]
+        return logits
 
     def prefill(self, tokens: Sequence[int], caches: Caches) -> None:
         """Append `tokens` to the caches and evaluate them; their logits are not computed."""
         _record(caches, False)
         self.model(mx.array([list(tokens)]), cache=caches)
+        self._hidden = self._taps.take() if self._taps is not None else None
         mx.eval(arrays_of(caches))
 
     def tap(self, layer_ids: Sequence[int]) -> None:
@@ -85,27 +90,40 @@ class Target:
 
     def take_hidden(self) -> mx.array:
         """The tapped rows of the last forward or prefill, (T, len(layer_ids) * H), lazily."""
-        if self._taps is None:
-            raise ValueError("the target is not tapped")
-        return self._taps.take()
+        if self._hidden is None:
+            raise ValueError("no forward since the taps were last read, or no taps")
+        hidden, self._hidden = self._hidden, None
+        return hidden
 
     def embed(self, tokens: mx.array) -> mx.array:
         """Rows of the embedding table, (..., H), scaled as the model scales them."""
-        owner, name = self._embedding
-        rows: mx.array = owner[name](tokens)
-        return rows * getattr(owner, "embed_scale", 1.0)
+        rows: mx.array = self.embedding(tokens)
+        return rows * self.embedding_scale
 
     def head(self, hidden: mx.array) -> mx.array:
         """Logits (..., vocabulary) of final hidden rows, without soft-capping."""
-        logits: mx.array
+        layer = self.output_layer
+        logits: mx.array = layer.as_linear(hidden) if layer is self.embedding else layer(hidden)
+        return logits
+
+    @property
+    def output_layer(self) -> Any:
+        """The module that makes logits; the embedding where the model ties them."""
         owners: tuple[Any, ...] = (self.model, getattr(self.model, "language_model", None))
         for owner in owners:
             if hasattr(owner, "lm_head"):
-                logits = owner.lm_head(hidden)
-                return logits
+                return owner.lm_head
+        return self.embedding
+
+    @property
+    def embedding(self) -> Any:
+        """The module with the embedding table."""
         owner, name = self._embedding
-        logits = owner[name].as_linear(hidden)
-        return logits
+        return owner[name]
+
+    @property
+    def embedding_scale(self) -> float:
+        return float(getattr(self._embedding[0], "embed_scale", 1.0))
 
     @cached_property
     def _embedding(self) -> tuple[nn.Module, str]:

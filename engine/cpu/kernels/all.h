@@ -8,7 +8,8 @@
 #include "fixed_point.h"
 #include "attention.h"
 #include "recurrence.h"
+#include "choice.h"
 
 #define PILLION_KERNELS                                                                     \
   {dense,  quantized, gated_delta, attention, rms_norm, rotate, convolve, swiglu, add, gate, \
-   own_convolve}
+   own_convolve, choose, best, noise_of}

@@ -5,6 +5,10 @@
 // Both use its tiles.
 #include "amx_fixed.h"
 
-const pillion::Kernels pillion::amx_kernels = {
-    dense_on_tiles, quantized_on_tiles, gated_delta, attention, rms_norm, rotate, convolve,
-    swiglu,         add,                gate,        own_convolve};
+void pillion::amx_dense(const Dense& a) {
+  dense_on_tiles(a);
+}
+
+void pillion::amx_quantized(const Quantized& a) {
+  quantized_on_tiles(a);
+}

@@ -174,7 +174,7 @@ void multiply_tiles(const pillion::Dense& a) {
 }
 
 void dense_on_tiles(const pillion::Dense& a) {
-  a.type == Type::bf16 ? multiply_tiles(a) : dense(a);
+  a.type == Type::bf16 ? multiply_tiles(a) : pillion::avx512_kernels.dense(a);
 }
 
 }  // namespace

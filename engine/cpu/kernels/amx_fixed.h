@@ -20,7 +20,11 @@ class FixedTiles {
     block_ = a_.w;
     for (n_ = 0; n_ < p_.width; n_ += ROWS, block_ += p_.block_bytes()) {
       for (int m = 0; m < whole; m += 2 * IN_TILE) add_rows<2 * IN_TILE>(m);
-      if (left > 0) add_rest<2 * IN_TILE - 1>(whole, left);
+      if (left > IN_TILE) {
+        add_rows<2 * IN_TILE>(whole);
+      } else if (left > 0) {
+        add_rows<IN_TILE>(whole);
+      }
     }
   }
 
@@ -34,8 +38,6 @@ class FixedTiles {
   // 0, 1: sums; 2, 3: x; 4: weights.
   Tiles::Shapes of_tiles() const {
     Tiles::Shapes shapes;
-    const int planes = 2 * (x_.rows < IN_TILE ? x_.rows : IN_TILE);
-    for (int i = 0; i < 4; i++) shapes.rows[i] = static_cast<std::uint8_t>(planes);
     if (p_.group < 64) {
       shapes.row_bytes[2] = shapes.row_bytes[3] = static_cast<std::uint16_t>(p_.group);
       shapes.rows[4] = static_cast<std::uint8_t>(p_.group / 4);
@@ -80,7 +82,8 @@ class FixedTiles {
   }
 
   // Tiles cannot take what was just stored before it is in the cache, so a group is unpacked two
-  // turns before it is multiplied, and added up one turn later.
+  // turns before it is multiplied, and added up one turn later. Behind the last row of x come rows
+  // of zeros: a form for every number of rows would take half a minute to compile.
   template <int M>
   void add_rows(int m0) const {
     alignas(64) int sums[LAG + 1][2 * TILE * TILE];
@@ -112,13 +115,9 @@ class FixedTiles {
     const int left = p_.width - n_ < W ? p_.width - n_ : W;
 #pragma GCC unroll 16
     for (int m = 0; m < M; m++) {
+      if (m0 + m >= x_.rows) break;
       put_results(a_.y, a_.type, static_cast<long>(m0 + m) * p_.width + n_, total[m], left);
     }
-  }
-
-  template <int M>
-  void add_rest(int m0, int rows) const {
-    if constexpr (M > 0) rows == M ? add_rows<M>(m0) : add_rest<M - 1>(m0, rows);
   }
 
   const pillion::Quantized& a_;
@@ -133,9 +132,9 @@ class FixedTiles {
 constexpr int ROWS_FOR_TILES = 5;
 
 void quantized_on_tiles(const pillion::Quantized& a) {
-  if (a.rows < ROWS_FOR_TILES) return quantized(a);
-  // Whole tiles are read, and fewer rows make smaller ones.
-  const int padded = a.rows < 8 ? a.rows : (a.rows + 7) / 8 * 8;
+  if (a.rows < ROWS_FOR_TILES) return pillion::avx512_vnni_quantized(a);
+  // Whole tiles are read.
+  const int padded = (a.rows + 7) / 8 * 8;
   const FixedRows x(a.type, a.x, a.rows, a.packing.depth, a.packing.group, padded);
   multiply_packed<FixedTiles>(a.packing, a, x);
 }

@@ -32,24 +32,57 @@ inline void softmax(float* scores, int count, float scale) {
   });
 }
 
-template <class T>
-void weigh(const float* weights, const T* v, long pitch, T* y, int count, int width) {
-  constexpr int WIDE = 4;
-  for (int c = 0; c < width; c += WIDE * W) {
-    Vec sum[WIDE] = {};
-    const int left = (width - c + W - 1) / W < WIDE ? (width - c + W - 1) / W : WIDE;
-    for (int j = 0; j < count; j++) {
-      const Vec weight = all(weights[j]);
-      const T* row = v + j * pitch + c;
-      for (int i = 0; i < left; i++) {
-        const int n = width - c - i * W;
-        sum[i] = fma(weight, some(row + i * W, n < W ? n : W), sum[i]);
-      }
+// Rows of weights, of which row m has the first counts[m], times the rows of v.
+struct Weighed {
+  const float* weights;
+  long weights_pitch, v_pitch, y_pitch;
+  const int* counts;  // not falling
+};
+
+// `WIDE` vectors side by side, or less than one: `n` elements. A row of v is read once for M rows.
+template <int M, int WIDE, class T>
+inline void weigh_columns(const Weighed& a, const T* v, T* y, int n) {
+  Vec sum[M][WIDE];
+  for (auto& row : sum) {
+    for (auto& part : row) part = zero();
+  }
+  const auto add = [&](int m, int j, const Vec* values) {
+    const Vec weight = all(a.weights[m * a.weights_pitch + j]);
+#pragma GCC unroll 4
+    for (int i = 0; i < WIDE; i++) sum[m][i] = fma(weight, values[i], sum[m][i]);
+  };
+  const auto read = [&](int j, Vec* values) {
+    const T* row = v + j * a.v_pitch;
+#pragma GCC unroll 4
+    for (int i = 0; i < WIDE; i++) values[i] = WIDE > 1 ? load(row + i * W) : some(row, n);
+  };
+  Vec values[WIDE];
+  for (int j = 0; j < a.counts[0]; j++) {
+    read(j, values);
+#pragma GCC unroll 4
+    for (int m = 0; m < M; m++) add(m, j, values);
+  }
+#pragma GCC unroll 4
+  for (int m = 0; m < M; m++) {
+    for (int j = a.counts[0]; j < a.counts[m]; j++) {
+      read(j, values);
+      add(m, j, values);
     }
-    for (int i = 0; i < left; i++) {
-      const int n = width - c - i * W;
-      put_some(y + c + i * W, sum[i], n < W ? n : W);
+#pragma GCC unroll 4
+    for (int i = 0; i < WIDE; i++) {
+      put_some(y + m * a.y_pitch + i * W, sum[m][i], WIDE > 1 ? W : n);
     }
+  }
+}
+
+template <int M, class T>
+void weigh(const Weighed& a, const T* v, T* y, int width) {
+  // As many sums as there are registers for.
+  constexpr int WIDE = W < 16 && M > 1 ? 2 : 4;
+  int c = 0;
+  for (; c + WIDE * W <= width; c += WIDE * W) weigh_columns<M, WIDE>(a, v + c, y + c, W);
+  for (; c < width; c += W) {
+    weigh_columns<M, 1>(a, v + c, y + c, width - c < W ? width - c : W);
   }
 }
 
@@ -63,8 +96,10 @@ void attend(const pillion::Attention& a) {
     const int seen = a.causal ? a.keys - a.rows + from + rows : a.keys;
     const Matrix queries{q + from * a.q.pitch, a.q.pitch};
     multiply_dense<T>(queries, a.k, scores.data, static_cast<long>(a.keys), rows, a.width, seen);
+    int counts[TILE_ROWS];
     for (int row = 0; row < rows; row++) {
       const int count = a.causal ? a.keys - a.rows + from + row + 1 : a.keys;
+      counts[row] = count;
       float* own = scores.data + static_cast<long>(row) * a.keys;
       if (a.mask != nullptr) {
         const bool* seen_by_row = a.mask + static_cast<long>(from + row) * a.keys;
@@ -72,7 +107,15 @@ void attend(const pillion::Attention& a) {
         for (int j = 0; j < count; j++) own[j] = seen_by_row[j] ? own[j] : -__builtin_inff();
       }
       softmax(own, count, a.scale);
-      weigh(own, v, a.v.pitch, static_cast<T*>(a.y) + (from + row) * a.y_pitch, count, a.width);
+    }
+    constexpr int TOGETHER = 4;
+    for (int row = 0; row < rows;) {
+      const Weighed weighed{scores.data + static_cast<long>(row) * a.keys, a.keys, a.v.pitch,
+                            a.y_pitch, counts + row};
+      T* y = static_cast<T*>(a.y) + (from + row) * a.y_pitch;
+      const bool several = rows - row >= TOGETHER;
+      several ? weigh<TOGETHER>(weighed, v, y, a.width) : weigh<1>(weighed, v, y, a.width);
+      row += several ? TOGETHER : 1;
     }
   }
 }

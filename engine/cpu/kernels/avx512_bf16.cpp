@@ -2,4 +2,10 @@
 // The instruction set comes first.
 #include "all.h"
 
-const pillion::Kernels pillion::avx512_bf16_kernels = PILLION_KERNELS;
+void pillion::avx512_bf16_dense(const Dense& a) {
+  dense(a);
+}
+
+void pillion::avx512_bf16_attention(const Attention& a) {
+  attention(a);
+}

@@ -2,4 +2,6 @@
 // The instruction set comes first.
 #include "all.h"
 
-const pillion::Kernels pillion::avx512_vnni_kernels = PILLION_KERNELS;
+void pillion::avx512_vnni_quantized(const Quantized& a) {
+  quantized(a);
+}

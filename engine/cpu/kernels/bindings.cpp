@@ -45,24 +45,26 @@ bool avx_vnni() {
 }
 
 std::map<std::string, const Kernels*> sets() {
+  static const Kernels on_avx2_vnni = avx2_vnni_kernels(), on_avx512_vnni = avx512_vnni_kernels(),
+                       on_avx512_bf16 = avx512_bf16_kernels(), on_amx = amx_kernels();
   std::map<std::string, const Kernels*> found;
   __builtin_cpu_init();
   if (!__builtin_cpu_supports("avx2") || !__builtin_cpu_supports("fma") ||
       !__builtin_cpu_supports("f16c")) {
     return found;
   }
-  found["avx2"] = &pillion::avx2_kernels;
-  if (avx_vnni()) found["avx2_vnni"] = &pillion::avx2_vnni_kernels;
+  found["avx2"] = &avx2_kernels;
+  if (avx_vnni()) found["avx2_vnni"] = &on_avx2_vnni;
   if (!__builtin_cpu_supports("avx512f") || !__builtin_cpu_supports("avx512bw") ||
       !__builtin_cpu_supports("avx512vl") || !__builtin_cpu_supports("avx512dq")) {
     return found;
   }
-  found["avx512"] = &pillion::avx512_kernels;
+  found["avx512"] = &avx512_kernels;
   if (!__builtin_cpu_supports("avx512vnni")) return found;
-  found["avx512_vnni"] = &pillion::avx512_vnni_kernels;
+  found["avx512_vnni"] = &on_avx512_vnni;
   if (!__builtin_cpu_supports("avx512bf16")) return found;
-  found["avx512_bf16"] = &pillion::avx512_bf16_kernels;
-  if (tiles_allowed()) found["amx"] = &pillion::amx_kernels;
+  found["avx512_bf16"] = &on_avx512_bf16;
+  if (tiles_allowed()) found["amx"] = &on_amx;
   return found;
 }
 #else
@@ -285,37 +287,40 @@ mx::array own_convolve(const mx::array& x, const mx::array& base, const mx::arra
       });
 }
 
-// The best of one row, best first, equal ones by number; a NaN is never among them.
-void best_of(const float* x, int width, int count, float* scores, int* ids) {
-  std::fill(scores, scores + count, -INFINITY);
-  std::fill(ids, ids + count, 0);
-  for (int j = 0; j < width; j++) {
-    if (!(x[j] > scores[count - 1])) continue;
-    int at = count - 1;
-    for (; at > 0 && x[j] > scores[at - 1]; at--) {
-      scores[at] = scores[at - 1];
-      ids[at] = ids[at - 1];
-    }
-    scores[at] = x[j];
-    ids[at] = j;
-  }
+std::pair<mx::array, mx::array> best(const mx::array& x, int count) {
+  require(x.ndim() == 2 && type_of(x) != Type::f16 && count > 0 && count <= x.shape(1),
+          "best: x (M, N) in float32 or bfloat16, at most N of each row");
+  const mx::Shape shape{x.shape(0), count};
+  auto made = operation("PillionBest", {shape, shape}, {mx::float32, mx::int32}, {x},
+                        [=, rows = x.shape(0), width = x.shape(1), type = type_of(x),
+                         run = kernels().best](const Views& in, const Outputs& out) {
+                          Packed packed(in[0]);
+                          for (long m = 0; m < rows; m++) {
+                            run({type, part(packed, in[0], static_cast<int>(m)), width, count,
+                                 reinterpret_cast<float*>(out[0]) + m * count,
+                                 reinterpret_cast<int*>(out[1]) + m * count});
+                          }
+                        });
+  return {made[0], made[1]};
 }
 
-std::pair<mx::array, mx::array> best(const mx::array& x, int count) {
-  require(x.ndim() == 2 && x.dtype() == mx::float32 && count > 0 && count <= x.shape(1),
-          "best: x (M, N) in float32, at most N of each row");
-  const mx::Shape shape{x.shape(0), count};
-  auto made = operation(
-      "PillionBest", {shape, shape}, {mx::float32, mx::int32}, {x},
-      [=, rows = x.shape(0), width = x.shape(1)](const Views& in, const Outputs& out) {
-        Packed packed(in[0]);
-        const auto* from = static_cast<const float*>(packed.data());
-        for (long m = 0; m < rows; m++) {
-          best_of(from + m * width, width, count, reinterpret_cast<float*>(out[0]) + m * count,
-                  reinterpret_cast<int*>(out[1]) + m * count);
-        }
-      });
-  return {made[0], made[1]};
+mx::array choose(const mx::array& logits, const std::vector<std::uint64_t>& keys,
+                 float temperature, int top_k, float top_p, float min_score) {
+  require(logits.ndim() == 2 && static_cast<std::size_t>(logits.shape(0)) == keys.size() &&
+              logits.shape(1) > 0,
+          "choose: logits (M, N), M keys");
+  return one("PillionChoose", {logits.shape(0)}, mx::int32, {logits},
+             [=, width = logits.shape(1), type = type_of(logits), run = kernels().choose](
+                 const Views& in, const Outputs& out) {
+               Packed packed(in[0]);
+               auto* tokens = reinterpret_cast<int*>(out[0]);
+               for (std::size_t m = 0; m < keys.size(); m++) {
+                 tokens[m] = run({type, part(packed, in[0], static_cast<int>(m)), width,
+                                  temperature, top_k, top_p, min_score,
+                                  static_cast<std::uint32_t>(keys[m]),
+                                  static_cast<std::uint32_t>(keys[m] >> 32)});
+               }
+             });
 }
 
 mx::array swiglu(const mx::array& gate, const mx::array& x) {
@@ -352,6 +357,9 @@ NB_MODULE(_kernels, m) {
   m.def("convolve", &convolve);
   m.def("own_convolve", &own_convolve);
   m.def("best", &best);
+  m.def("choose", &choose, nb::arg("logits"), nb::arg("keys"), nb::arg("temperature") = 0.0f,
+        nb::arg("top_k") = 0, nb::arg("top_p") = 1.0f, nb::arg("min_score") = -INFINITY);
   m.def("swiglu", &swiglu);
   bind_layers(m);
+  bind_drafter(m);
 }

@@ -1,4 +1,4 @@
-// Whole parts of a decoder layer as one operation each.
+// The classes that are made of parts of a decoder layer.
 
 #pragma once
 
@@ -7,5 +7,6 @@
 namespace pillion {
 
 void bind_layers(nanobind::module_& module);
+void bind_drafter(nanobind::module_& module);
 
 }  // namespace pillion

@@ -38,13 +38,14 @@ void delta_step(float* state, const float* q, const float* k, const T* v, T* y, 
     float* block = state + static_cast<long>(row) * key_width;
     Vec by_key[W], by_query[W];
     for (int r = 0; r < W; r++) {
-      by_key[r] = by_query[r] = zero();
-      if (r >= rows) continue;
-      for_row<float>(key_width, [&](int i, int n) {
+      Vec of_key = zero(), of_query = zero();
+      for_row<float>(r < rows ? key_width : 0, [&](int i, int n) {
         Vec old = some(block + r * key_width + i, n);
-        by_key[r] = fma(old, load(k + i), by_key[r]);
-        by_query[r] = fma(old, load(q + i), by_query[r]);
+        of_key = fma(old, load(k + i), of_key);
+        of_query = fma(old, load(q + i), of_query);
       });
+      by_key[r] = of_key;
+      by_query[r] = of_query;
     }
     Vec delta = (some(v + row, rows) - decays * sums(by_key)) * strengths;
     put_some(y + row, fma(key_query, delta, decays * sums(by_query)), rows);

@@ -71,6 +71,19 @@ inline Ints all_ints(int x) {
   return _mm256_set1_epi32(x);
 }
 
+inline Ints times(Ints a, Ints b) {
+  return _mm256_mullo_epi32(a, b);
+}
+inline Ints unlike(Ints a, Ints b) {
+  return _mm256_xor_si256(a, b);
+}
+inline Ints floats_as_bits(Vec x) {
+  return _mm256_castps_si256(x);
+}
+inline unsigned at_least(Vec x, Vec bound) {
+  return static_cast<unsigned>(_mm256_movemask_ps(_mm256_cmp_ps(x, bound, _CMP_GE_OQ)));
+}
+
 inline Vec widened(__m128i x, bf16) {
   return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(x), 16));
 }

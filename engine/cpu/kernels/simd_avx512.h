@@ -74,6 +74,20 @@ inline Ints all_ints(int x) {
   return _mm512_set1_epi32(x);
 }
 
+inline Ints times(Ints a, Ints b) {
+  return _mm512_mullo_epi32(a, b);
+}
+inline Ints unlike(Ints a, Ints b) {
+  return _mm512_xor_si512(a, b);
+}
+inline Ints floats_as_bits(Vec x) {
+  return _mm512_castps_si512(x);
+}
+// Lanes where x is the bound or more, as bits; a NaN never is.
+inline unsigned at_least(Vec x, Vec bound) {
+  return _mm512_cmp_ps_mask(x, bound, _CMP_GE_OQ);
+}
+
 inline Vec widened(__m256i x, bf16) {
   return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(x), 16));
 }

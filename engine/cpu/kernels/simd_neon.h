@@ -68,6 +68,20 @@ inline Ints all_ints(int x) {
   return vdupq_n_s32(x);
 }
 
+inline Ints times(Ints a, Ints b) {
+  return vmulq_s32(a, b);
+}
+inline Ints unlike(Ints a, Ints b) {
+  return veorq_s32(a, b);
+}
+inline Ints floats_as_bits(Vec x) {
+  return vreinterpretq_s32_f32(x);
+}
+inline unsigned at_least(Vec x, Vec bound) {
+  const uint32x4_t bits = {1, 2, 4, 8};
+  return vaddvq_u32(vandq_u32(vcgeq_f32(x, bound), bits));
+}
+
 inline Vec widened(uint16x4_t x, bf16) {
   return vreinterpretq_f32_u32(vshll_n_u16(x, 16));
 }

@@ -152,6 +152,29 @@ struct Pair {
   long count;
 };
 
+// The token that a row of logits chooses, in x's `type`: the best of x / temperature + noise, by
+// (seed, position) and id, among what top-k, top-p and min-p leave; of x itself where the temperature
+// is 0. top_k 0 and top_p 1 leave all; min_score is the least (x - best) / temperature. -1 where x
+// holds a NaN or +inf, or nothing is left. Of equal ones the lowest id.
+struct Choice {
+  Type type;
+  const void* x;
+  int width;
+  float temperature;
+  int top_k;
+  float top_p, min_score;
+  std::uint32_t low, high;  // the noise's key
+};
+
+// The `count` best of x, best first, equal ones by number; never a NaN.
+struct Best {
+  Type type;
+  const void* x;
+  int width, count;
+  float* scores;
+  int* ids;
+};
+
 struct Kernels {
   void (*dense)(const Dense&);
   void (*quantized)(const Quantized&);
@@ -164,14 +187,45 @@ struct Kernels {
   void (*add)(const Pair&);
   void (*gate)(const Pair&);
   void (*own_convolve)(const OwnConvolve&);
+  int (*choose)(const Choice&);
+  void (*best)(const Best&);
+  // Of a token, by the two halves of the position's key.
+  float (*noise)(std::uint32_t low, std::uint32_t high, int token);
 };
 
 extern const Kernels avx2_kernels;
-extern const Kernels avx2_vnni_kernels;
 extern const Kernels avx512_kernels;
-extern const Kernels avx512_vnni_kernels;
-extern const Kernels avx512_bf16_kernels;
-extern const Kernels amx_kernels;
 extern const Kernels neon_kernels;
+
+// What further instructions change. All else stays: it would be the same code once more.
+void avx2_vnni_quantized(const Quantized&);
+void avx512_vnni_quantized(const Quantized&);
+void avx512_bf16_dense(const Dense&);
+void avx512_bf16_attention(const Attention&);
+void amx_dense(const Dense&);
+void amx_quantized(const Quantized&);
+
+inline Kernels avx2_vnni_kernels() {
+  Kernels set = avx2_kernels;
+  set.quantized = avx2_vnni_quantized;
+  return set;
+}
+inline Kernels avx512_vnni_kernels() {
+  Kernels set = avx512_kernels;
+  set.quantized = avx512_vnni_quantized;
+  return set;
+}
+inline Kernels avx512_bf16_kernels() {
+  Kernels set = avx512_vnni_kernels();
+  set.dense = avx512_bf16_dense;
+  set.attention = avx512_bf16_attention;
+  return set;
+}
+inline Kernels amx_kernels() {
+  Kernels set = avx512_bf16_kernels();
+  set.dense = amx_dense;
+  set.quantized = amx_quantized;
+  return set;
+}
 
 }  // namespace pillion

@@ -243,7 +243,31 @@ void check_elementwise(const Kernels& kernels, Type type, int width) {
   kernels.rotate({type, weight.data(), y.data(), angles.data(), angles.data(), width / 2 * 2, width});
 }
 
+// Ends where a filter cuts, and ids that are none, would read or write past the row.
+void check_choice(const Kernels& kernels, Type type, int width) {
+  auto x = as(type, floats(width));
+  for (float temperature : {0.0f, 0.8f}) {
+    for (int top_k : {0, 1, 5, width}) {
+      for (float top_p : {1.0f, 0.7f}) {
+        const int token = kernels.choose({type, x.data(), width, temperature, top_k, top_p, -50.0f, 1, 2});
+        if (token < 0 || token >= width) {
+          std::printf("choose: %d of %d\n", token, width);
+          std::exit(1);
+        }
+      }
+    }
+  }
+  if (type == Type::f16) return;
+  const int count = width < 9 ? width : 9;
+  std::vector<float> scores(static_cast<std::size_t>(count));
+  std::vector<int> ids(static_cast<std::size_t>(count));
+  kernels.best({type, x.data(), width, count, scores.data(), ids.data()});
+}
+
 void check(const Kernels& kernels) {
+  for (Type type : {Type::f32, Type::bf16, Type::f16}) {
+    for (int width : {1, 7, 16, 33, 1000}) check_choice(kernels, type, width);
+  }
   for (Type type : {Type::f32, Type::bf16}) {
     for (int depth : {1, 7, 8, 16, 31, 33, 64, 100}) {
       for (int width : {1, 5, 8, 16, 37}) check_dense(kernels, type, depth, width);
@@ -273,7 +297,7 @@ int main() {
   std::puts("avx2");
   unsigned a = 0, b = 0, c = 0, d = 0;
   if (__get_cpuid_count(7, 1, &a, &b, &c, &d) && (a & 1u << 4) != 0) {
-    check(avx2_vnni_kernels);
+    check(avx2_vnni_kernels());
     std::puts("avx2_vnni");
   }
   if (__builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl") &&
@@ -281,17 +305,17 @@ int main() {
     check(avx512_kernels);
     std::puts("avx512");
     if (__builtin_cpu_supports("avx512vnni")) {
-      check(avx512_vnni_kernels);
+      check(avx512_vnni_kernels());
       std::puts("avx512_vnni");
     }
   }
   if (__builtin_cpu_supports("avx512bf16") && __builtin_cpu_supports("avx512vnni")) {
-    check(avx512_bf16_kernels);
+    check(avx512_bf16_kernels());
     std::puts("avx512_bf16");
   }
   // Linux grants the use of AMX tiles only where there are any.
   if (syscall(SYS_arch_prctl, 0x1023L, 18L) == 0) {
-    check(amx_kernels);
+    check(amx_kernels());
     std::puts("amx");
   }
 #else
