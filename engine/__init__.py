@@ -5,8 +5,10 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from engine.client import Backend, Codec, Detokenizer, EngineClient, Reply, error_of
-from engine.comparisons import BaselineReply, BaselineRequest, CrashTrial, ParityCase
+from engine.comparisons import BaselineReply, BaselineRequest, CrashTrial, ParityCase, RoundProfile
 from engine.decoding.cost_curve import CostCurve, Grid, Step
 from engine.decoding.round_log import Round
 from engine.decoding.surplus_report import DrafterSurplus, RegimeSurplus, Span
@@ -115,6 +117,7 @@ __all__ = [
     "ReplyFormat",
     "RequestError",
     "Round",
+    "RoundProfile",
     "Said",
     "Sampling",
     "Segment",
@@ -140,6 +143,7 @@ __all__ = [
     "metal_report",
     "parity_command",
     "peer_weights_command",
+    "profile_command",
     "pull_model",
     "random_drafter",
     "random_windowed_target",
@@ -219,6 +223,15 @@ def parity_command(rounds: int) -> list[str]:
     """How to start the process that compares the drafters with the official ones; it prints a
     JSON `ParityCase` a line."""
     return [sys.executable, "-P", "-m", "engine.targets.parity", str(rounds)]
+
+
+def profile_command(options: EngineOptions) -> list[str]:
+    """How to start the process that takes a model's rounds apart; it prints a JSON `RoundProfile` a
+    line."""
+    # A configuration has settings of its own, which that process does not know.
+    own = {name: getattr(options, name) for name in EngineOptions.__struct_fields__}
+    asked = msgspec.json.encode(EngineOptions(**own)).decode()
+    return [sys.executable, "-P", "-m", "engine.decoding.profile", asked]
 
 
 def crash_trials_command(source: Path, folder: Path, trials: int) -> list[str]:

@@ -25,6 +25,29 @@ class ParityCase(Struct, frozen=True, kw_only=True):
     error: str = ""
 
 
+class RoundProfile(Struct, frozen=True, kw_only=True):
+    """Milliseconds of one kind of decode round (`engine.decoding.profile`), medians.
+
+    round: how many rows are verified, and whether a drafter proposed them. draft: proposing. build,
+    choice: Python and MLX making the graph of the forward and of the choice of tokens. wait: until
+    the tokens are there. rest: rollback, and what the drafter is told. cpu: of the process, on all
+    processors, per round. waits: how often a round waits for the device. error: why the process
+    gave up.
+    """
+
+    model: str = ""
+    round: str = ""
+    sampling: str = ""
+    draft_ms: float = 0.0
+    build_ms: float = 0.0
+    choice_ms: float = 0.0
+    wait_ms: float = 0.0
+    rest_ms: float = 0.0
+    cpu_ms: float = 0.0
+    waits: int = 0
+    error: str = ""
+
+
 class BaselineRequest(Struct, frozen=True, kw_only=True):
     """Asks `engine.targets.baseline` for a greedy reply."""
 

@@ -27,6 +27,7 @@ from sidecar.cli.bench_latency import LATENCY_MINUTES, latency
 from sidecar.cli.bench_parity import parity
 from sidecar.cli.bench_peers import peers as race
 from sidecar.cli.bench_peers import peers_settings
+from sidecar.cli.bench_profile import profile
 from sidecar.cli.bench_surplus import REPEAT as SURPLUS_REPEAT
 from sidecar.cli.bench_surplus import SCHEMAS, SurplusSettings, surplus
 from sidecar.cli.peer_benchmark import PEERS_MINUTES, PEERS_TOKENS
@@ -40,6 +41,7 @@ from sidecar.jobs.recorded_agents import AGENTS
 REPEAT = 3
 EDIT_FILES = 40
 TOKENS = 128
+PROFILED = ("builtin", "smollm2-135m")
 
 
 class What(enum.StrEnum):
@@ -55,6 +57,7 @@ class What(enum.StrEnum):
     latency: what a key costs in the doors, with a fake engine, against a bare echo.
     fim: holes of several lines in held-out code, filled in the middle, from the prefix alone, and
     by llama.cpp on SmolLM2.
+    profile: where a round's time goes, of the built-in pair and SmolLM2, or of --model.
     chaos: 16 clients that hang up, dawdle, cancel and send garbage, for ten minutes."""
 
     DECODE = "decode"
@@ -65,6 +68,7 @@ class What(enum.StrEnum):
     CACHE = "cache"
     LATENCY = "latency"
     FIM = "fim"
+    PROFILE = "profile"
     CHAOS = "chaos"
 
 
@@ -216,6 +220,10 @@ def command(
         return
     flags = _flags(model, draft_bits, max_width, context)
     options = load_config(flags).engine
+    if what is What.PROFILE:
+        names = [model] if model else list(PROFILED)
+        profile([load_config({**flags, "engine.model": name}).engine for name in names], json)
+        return
     if what is What.CHAOS:
         bench_chaos(options, minutes or CHAOS_MINUTES, json)
         return
