@@ -65,7 +65,7 @@ BUILTIN_SHARE, RACE_SHARE, FIRST_TOKEN_SHARE = 0.12, 0.66, 0.22
 HELD_OUT_STEP = 2
 # Tokens of a reply through a door, and of a repetitive one, whose rounds are of one to eight rows;
 # in those of the race.
-DOOR_TOKENS, VERIFY_TOKENS = 2, 4
+DOOR_TOKENS, VERIFY_TOKENS = 1, 4
 DOOR_TASKS = 2
 
 

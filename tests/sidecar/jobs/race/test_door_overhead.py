@@ -11,7 +11,7 @@ from engine import EngineClient, Finished
 from engine.testing import FakeEngine
 from sidecar.cli.connection import Rpc
 from sidecar.cli.peer_benchmark import daemon_beside, private_config
-from sidecar.jobs.race.doors import HTTP, JSON_RPC, door_overheads
+from sidecar.jobs.race.doors import HTTP, JSON_RPC, PAIRS_A_REPEAT, door_overheads
 from sidecar.jobs.race.tasks import tasks
 
 
@@ -34,11 +34,14 @@ async def test_the_same_replies_go_through_both_doors(folder: Path) -> None:
                 api_key=address.api_key,
                 call=rpc.call,
                 max_tokens=16,
-                repeat=2,
+                repeat=1,
             )
-    assert [(one.door, one.pairs) for one in found] == [(HTTP, 4), (JSON_RPC, 4)]
+    assert [(one.door, one.pairs) for one in found] == [
+        (HTTP, 2 * PAIRS_A_REPEAT),
+        (JSON_RPC, 2 * PAIRS_A_REPEAT),
+    ]
     assert all(one.in_process > 0 and one.through_door > 0 for one in found)
     assert not any(request.draft for request in engine.seen)
     replies = [end.token_hash for end in engine.endings.values() if isinstance(end, Finished)]
-    # A warm-up and two repeats of two replies, inside and outside, by each door.
-    assert len(replies) == 3 * 2 * 2 * 2
+    # A warm-up and the pairs of two replies, inside and outside, by each door.
+    assert len(replies) == (1 + PAIRS_A_REPEAT) * 2 * 2 * 2

@@ -4,7 +4,7 @@ import msgspec
 import pytest
 from race_results import TASKS, builtin_race, contenders, race, reply, results, round_of
 
-from sidecar.jobs.race.doors import overhead
+from sidecar.jobs.race.doors import median_interval, overhead
 from sidecar.jobs.race.race import Race
 from sidecar.jobs.race.results import (
     PORTFOLIO,
@@ -117,6 +117,14 @@ def test_the_share_that_a_door_costs() -> None:
     found = overhead("HTTP", [100.0, 200.0], [90.0, 180.0])
     assert (found.share, found.low, found.high) == (0.1, 0.1, 0.1)
     assert overhead("HTTP", [100.0], [101.0]).share == -0.01
+
+
+def test_pairs_that_something_disturbed_do_not_widen_a_median() -> None:
+    inside = [100.0] * 40
+    outside = [99.0, 98.0] * 18 + [20.0, 30.0, 400.0, 500.0]
+    found = overhead("HTTP", inside, outside)
+    assert 0.01 <= found.low <= found.share <= found.high <= 0.02
+    assert median_interval([3.0, 1.0, 2.0]) == (1.0, 2.0, 3.0)
 
 
 def test_rounds_are_counted_by_their_rows() -> None:
