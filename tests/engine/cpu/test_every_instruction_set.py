@@ -28,4 +28,4 @@ def test_replies_do_not_depend_on_drafting(name: str, tmp_path: Path) -> None:
         check=False,
     )
     assert ran.returncode == 0, ran.stdout + ran.stderr
-    assert json.loads(file.read_text())["differences"] == 0
+    assert json.loads(file.read_text())["figures"]["differences"] == 0
