@@ -15,10 +15,10 @@ from __future__ import annotations
 import os
 from typing import Any
 
-import schemathesis  # type: ignore[import-not-found]
+import schemathesis
 
 
-@schemathesis.hook  # type: ignore[untyped-decorator]
+@schemathesis.hook
 def filter_case(_context: Any, case: Any) -> bool:
     """Whether the request is made. Bodies that violate the document always are."""
     body = case.body if isinstance(case.body, dict) else {}
