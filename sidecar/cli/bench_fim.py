@@ -36,7 +36,6 @@ from sidecar.jobs.fim_benchmark import (
     holes,
     judged,
     settled_text,
-    without_indent,
 )
 from sidecar.jobs.held_out_code import held_out_folders
 from sidecar.jobs.race.roster import LLAMA, SERVED_PEERS
@@ -162,11 +161,12 @@ async def _llama(asked: Sequence[Hole]) -> FimRow:
 
 
 def _continued_by_llama(port: int, hole: Hole) -> str:
-    """llama.cpp's own completion of the text up to the hole's line, as far as it belongs there:
-    like ours it ends where the text is decided, and what would follow is not waited for."""
+    """llama.cpp's own completion of the text up to the hole, as far as it belongs there: like ours
+    it ends where the text is decided, and what would follow is not waited for."""
     body = {
-        # A prompt that ends with blanks ends in the middle of a token.
-        "prompt": begun_text(hole, _CHARACTERS).rstrip(" \t"),
+        # With the line's indentation, though that cuts a token in two: without it SmolLM2 begins
+        # another function, and is right even less often.
+        "prompt": begun_text(hole, _CHARACTERS),
         "n_predict": CONFIG.max_tokens,
         "temperature": 0,
         "cache_prompt": False,
@@ -188,14 +188,11 @@ def _continued_by_llama(port: int, hole: Hole) -> str:
             text += str(said.get("content", ""))
             if said.get("stop"):
                 break
-            if "\n" in str(said.get("content", "")):
-                found = settle(without_indent(hole, text), hole.gap)
-                if found.decided:
-                    return found.text
+            if "\n" in str(said.get("content", "")) and (found := settle(text, hole.gap)).decided:
+                return found.text
         else:
             raise EngineError(f"{LLAMA} broke off")
-        whole = said.get("stop_type") != "limit"
-        return settled_text(hole, without_indent(hole, text), whole=whole)
+        return settled_text(hole, text, whole=said.get("stop_type") != "limit")
     except OSError as error:
         raise EngineError(f"{LLAMA} does not answer: {error}") from error
     finally:

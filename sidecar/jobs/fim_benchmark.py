@@ -106,12 +106,6 @@ def begun_text(hole: Hole, characters: int) -> str:
     return hole.prefix[hole.prefix.find("\n", start) + 1 if start else 0 :]
 
 
-def without_indent(hole: Hole, reply: str) -> str:
-    """A reply that begins the line anew, from where the hole is on it; any indentation will do."""
-    text = reply.lstrip("\r\n")
-    return text.removeprefix(hole.gap.before) if text[:1] in " \t" else text
-
-
 def judged(system: str, model: str, asked: Sequence[Hole], texts: Sequence[str]) -> FimRow:
     """texts: what each of the holes was filled with."""
     pairs = [

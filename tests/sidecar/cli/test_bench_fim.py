@@ -106,7 +106,7 @@ def peer():
 def test_what_a_peer_streams_is_read_until_it_is_decided(tmp_path, peer, rest):
     (hole,) = holes({"package": package(tmp_path)}, 1)
     port, pieces, asked = peer
-    pieces += [{"content": "    total = a"}, {"content": " + b\n    return total\n"}, *rest]
+    pieces += [{"content": "total = a"}, {"content": " + b\n    return total\n"}, *rest]
     if rest:
         assert bench_fim._continued_by_llama(port, hole) == hole.middle
     else:
@@ -114,4 +114,4 @@ def test_what_a_peer_streams_is_read_until_it_is_decided(tmp_path, peer, rest):
             bench_fim._continued_by_llama(port, hole)
         pieces += [{"content": "def g():\n"}]
         assert bench_fim._continued_by_llama(port, hole) == hole.middle
-    assert asked[0]["prompt"] == "def f(a, b):\n"
+    assert asked[0]["prompt"] == "def f(a, b):\n    "

@@ -2,14 +2,7 @@
 
 import ast
 
-from sidecar.jobs.fim_benchmark import (
-    begun_text,
-    holes,
-    judged,
-    settled_text,
-    similarity,
-    without_indent,
-)
+from sidecar.jobs.fim_benchmark import begun_text, holes, judged, settled_text, similarity
 
 SOURCE = '''"""A module."""
 
@@ -105,11 +98,3 @@ def test_what_a_continuation_says_is_cut_as_the_product_cuts_it(tmp_path):
     (hole, *_) = holes(package(tmp_path, a=SOURCE), 1)
     reply = "total = a - b\n    return total\n\n\ndef other():\n    pass\n"
     assert settled_text(hole, reply, whole=False) == "total = a - b\n    return total"
-
-
-def test_a_reply_that_begins_the_line_anew_goes_on_where_the_hole_is(tmp_path):
-    (hole, *_) = holes(package(tmp_path, a=SOURCE), 1)
-    assert hole.gap.before == "    "
-    assert without_indent(hole, "    total = a\n    return b\n") == "total = a\n    return b\n"
-    assert without_indent(hole, "\n    total = a") == "total = a"
-    assert without_indent(hole, "total = a") == "total = a"
