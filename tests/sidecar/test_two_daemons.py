@@ -8,6 +8,7 @@ import shutil
 import signal
 import stat
 import subprocess
+import sys
 import time
 import urllib.request
 from collections.abc import Callable, Iterator
@@ -15,9 +16,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from installed import SCRIPT
 from private_home import private_environment, short_folder
 
+SCRIPT = Path(sys.executable).parent / "pillion"
 SECONDS = 120.0
 RULES = "Answer in one word. " + " ".join(f"Rule {n} is rule {n * 7}." for n in range(60))
 
@@ -79,6 +80,10 @@ class OneOfTwo:
             found: dict[str, Any] = json.load(answer)["pillion"]
         return found
 
+    def until_warm(self) -> None:
+        """Wait until what was used most is back from disk."""
+        until(lambda: self.cache()["nodes"] > 0, self.process)
+
     def until_writing(self) -> None:
         until(lambda: self.cache()["disk_state"] == "writing", self.process)
 
@@ -112,6 +117,7 @@ def test_a_writer_is_killed_and_the_reader_takes_over(started: Callable[[str], O
     until(lambda: writer.cache()["disk_files"] > 0, writer.process)
     reader = started("b")
     assert reader.cache()["disk_state"] == "reading"
+    reader.until_warm()
     told = reader.ask("start")
     assert (told["token_hash"], told["cache"]["kind"]) == (replies["start"], "restart")
     assert told["cache"]["disk"] > 100
@@ -126,6 +132,7 @@ def test_a_writer_is_killed_and_the_reader_takes_over(started: Callable[[str], O
             assert writer.ask(asked)["token_hash"] == reply
         reader = started(f"c{number}")
         assert reader.cache()["disk_state"] == "reading"
+        reader.until_warm()
         told = reader.ask("start")
         assert told["token_hash"] == replies["start"]
         assert told["cache"]["disk"] + told["cache"]["memory"] > 100
