@@ -399,12 +399,6 @@ class EngineClient:
         spelled: list[bytes] = await self._on_codec_thread("token_bytes")
         return spelled
 
-    @property
-    def fills_blank_lines(self) -> bool:
-        """Whether the model fills a gap that begins with a blank line. One that does not stops
-        behind the line, and does better where it is not shown what follows. Raises NotReady."""
-        return bool(getattr(self._codec(), "fills_blank_lines", True))
-
     async def fill_in_middle(
         self,
         prefix: str,

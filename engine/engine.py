@@ -14,7 +14,14 @@ from typing import TYPE_CHECKING
 
 from engine.client import Codec
 from engine.errors import EngineError, PillionError
-from engine.messages import EngineOptions, EngineStatus, Event, Failed, GenerateRequest
+from engine.messages import (
+    EngineOptions,
+    EngineStatus,
+    Event,
+    Failed,
+    GenerateRequest,
+    ModelInfo,
+)
 from engine.prefix_cache.messages import CacheOptions, CacheReport, FileContent
 
 if TYPE_CHECKING:
@@ -129,6 +136,18 @@ class Engine:
         )
         self._changed()
 
+    def _know(self, info: ModelInfo, drafters: tuple[str, ...], note: str, kernels: str) -> None:
+        """For the status, of what was loaded."""
+        import msgspec
+
+        self._status = msgspec.structs.replace(
+            self._status,
+            model=info,
+            drafters=drafters,
+            notes=(note,) if note else (),
+            kernels=kernels,
+        )
+
     def _run(self) -> None:
         # One broad except on purpose: whatever kills this thread must answer every open request.
         try:
@@ -171,7 +190,6 @@ class Engine:
         """Load, probe, and say so."""
         self._set("loading", "importing MLX")
         import mlx.core as mx
-        import msgspec
 
         from engine.cpu.draft_stack import fuse
         from engine.decoding.exactness import measured_chunk, probe
@@ -241,14 +259,8 @@ class Engine:
             fingerprint=lambda: fingerprint(folders, facts, Path(self._cache_options.dir or "")),
         )
         self.codec = loaded.codec
-        drafters = ("copy", pair.name) if pair.model is not None else ("copy",)
-        self._status = msgspec.structs.replace(
-            self._status,
-            model=info,
-            drafters=drafters if width > 1 else (),
-            notes=(pair.note,) if pair.note else (),
-            kernels=kernels,
-        )
+        names = ("copy", pair.name) if pair.model is not None else ("copy",)
+        self._know(info, names if width > 1 else (), pair.note, kernels)
         self._set("ready")
 
     def _serve(self) -> None:

@@ -137,7 +137,8 @@ class GenerateRequest(Struct, frozen=True, kw_only=True):
     logprobs: report the log-probability of each token, and of so many likely ones in its place.
     draft: False decodes target-only; the tokens are the same.
     drafters: whose turn it is to draft, round by round and then again from the first: ``copy``,
-        ``prediction``, ``dflash`` or ``none``. Empty leaves it to the engine. For comparisons and proofs.
+        ``prediction``, ``dflash`` or ``none``. Empty leaves it to the engine. For comparisons and
+        proofs.
     policy: when to draft: ``surplus``, while it pays; ``always``; ``switch``, at random each round;
         ``watch``, never, but ask every drafter. All but the first are what surplus is measured and
         exactness proven with.

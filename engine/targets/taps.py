@@ -39,6 +39,7 @@ class TappedLayer(nn.Module):
         hidden: mx.array = output[0] if isinstance(output, tuple) else output
         self._slot.hidden = hidden
         if self._begins:
+            # MLX gives it no types.
             mx.async_eval(hidden)  # type: ignore[no-untyped-call]
         return output
 

@@ -64,6 +64,7 @@ class Target:
         logits: mx.array = self.model(mx.array([list(tokens)]), cache=caches)[0]
         self._hidden = self._taps.take() if self._taps is not None else None
         known = (logits,) if self._hidden is None else (logits, self._hidden)
+        # MLX gives it no types.
         mx.async_eval(*known)  # type: ignore[no-untyped-call]
         return logits
 

@@ -31,8 +31,6 @@ from engine.text.reply_reader import REASONING, Layout, ReplyReader, layout_of
 from engine.text.tool_calls import MISTRAL, MISTRAL_ARGS, MISTRAL_ID, form_of
 from engine.text.vocabulary import END_TOKENS, Vocabulary
 
-# Our own key in tokenizer_config.json, "fill_in_middle": what the model was trained to fill.
-BEGUN_LINES = "begun lines"
 SPECIAL_NAMES = ("bos_token", "eos_token", "unk_token", "pad_token", "sep_token", "cls_token")
 
 
@@ -58,9 +56,7 @@ class TextCodec:
         self._prompts = PromptMemory(
             self.vocabulary.encode_sealed, self.vocabulary.control_ids, self._seals.spans
         )
-        self._infill = FillInMiddle(
-            self.vocabulary, begun_lines_only=self._settings.get("fill_in_middle") == BEGUN_LINES
-        )
+        self._infill = FillInMiddle(self.vocabulary)
         self._context = ContextLayout(self.vocabulary, fills=bool(self._infill.markers))
         self._templates = {
             name: ChatTemplate(
@@ -85,11 +81,6 @@ class TextCodec:
     @property
     def has_fim(self) -> bool:
         return bool(self._infill.markers)
-
-    @property
-    def fills_blank_lines(self) -> bool:
-        """Whether a gap that begins with a blank line is filled; else the model stops behind it."""
-        return not self._infill.begun_lines_only
 
     @property
     def control_ids(self) -> frozenset[int]:
@@ -247,9 +238,11 @@ class TextCodec:
         if not made.tokens:
             raise RequestError("the chat template rendered nothing", field="messages")
         boundaries = {made.ends[n - 1] for n in made.stable.values() if n}
-        if made.whole:
+        last = made.stable.get(len(turns))
+        if made.whole and last:
             # Then the last message needs no end of its own.
-            boundaries -= {made.ends[made.stable[len(turns)] - 1]}
+            boundaries -= {made.ends[last - 1]}
+        if made.whole:
             boundaries.add(len(made.tokens))
         return RenderedPrompt(
             tokens=tuple(made.tokens),

@@ -79,24 +79,20 @@ class Piece:
         return index
 
 
-_Key = tuple[str, str | None, int, Context]
-
-
 @dataclass(frozen=True)
 class _Place:
     """A cursor. head: the text in front of what is typed on its line, of which `typed` are the ids
-    and `healed` the last piece; suffix: None where the model is not shown it; room: tokens for all
-    but what is typed."""
+    and `healed` the last piece; room: tokens for all but what is typed."""
 
     head: str
-    suffix: str | None
+    suffix: str
     room: int
     context: Context
     typed: list[int]
     healed: str
 
     @property
-    def key(self) -> _Key:
+    def key(self) -> tuple[str, str, int, Context]:
         return self.head, self.suffix, self.room, self.context
 
 
@@ -112,16 +108,11 @@ class Around:
 
 
 class FillInMiddle:
-    """Builds completion prompts for one vocabulary. Thread-safe.
+    """Builds completion prompts for one vocabulary. Thread-safe."""
 
-    begun_lines_only: the model learnt to fill the rest of a line. On a blank one it stops behind
-    that line, so where nothing follows it continues what is before it instead.
-    """
-
-    def __init__(self, vocabulary: Vocabulary, *, begun_lines_only: bool = False) -> None:
+    def __init__(self, vocabulary: Vocabulary) -> None:
         self._vocabulary = vocabulary
-        self.begun_lines_only = begun_lines_only
-        self._known: dict[_Key, Around] = {}
+        self._known: dict[tuple[str, str, int, Context], Around] = {}
         self._remembering = threading.Lock()
         found = (vocabulary.find(*markers) for markers in MARKERS)
         self.markers: tuple[int, ...] = next((ids for ids in found if len(ids) == 3), ())
@@ -150,8 +141,7 @@ class FillInMiddle:
         room = (limit or LIMIT_WITHOUT_ONE) - len(self._vocabulary.begin) - 3
         # Of a very long line only the end is "typed"; the rest counts as text before it.
         line = max(_line_of(prefix), len(prefix) - room * CHARACTERS_PER_TOKEN // 4)
-        begun = prefix[line:]
-        kept, healed = self._heal(begun)
+        kept, healed = self._heal(prefix[line:])
         skip = kept.clean_start(len(kept.ids) - room // 2)
         line += kept.spans[skip][0] if skip < len(kept.ids) else len(kept.text)
         typed = kept.ids[skip:]
@@ -159,22 +149,18 @@ class FillInMiddle:
         # What is farther away cannot matter; left in, it would be another text at every key.
         reach = room * CHARACTERS_PER_TOKEN + 1
         head = prefix[max(line - reach, 0) : line]
-        # Where nothing follows there is nothing to fill.
-        continues = self.begun_lines_only and not (suffix or begun.strip()) and head.strip() != ""
-        fills = bool(self.markers) and not continues
-        return _Place(head, suffix[:reach] if fills else None, room, context, typed, healed)
+        return _Place(head, suffix[:reach], room, context, typed, healed)
 
     def _rendered(self, place: _Place, around: Around) -> RenderedPrompt:
         context, begin = place.context, self._vocabulary.begin
         tokens = (*around.tokens, *place.typed)
-        if place.suffix is None:
+        if not self.markers:
             # A model needs something to continue: an empty file starts where any document does.
             tokens = tokens or tuple(self._vocabulary.find(*DOCUMENT_STARTS)[:1])
             if not tokens:
                 raise RequestError("prefix must not be empty for this model", field="prefix")
             return RenderedPrompt(
                 tokens=tokens,
-                boundaries=(around.before,) if 0 < around.before < len(tokens) else (),
                 segments=context.segments(len(begin)),
                 stable=around.stable,
                 must_start_with=place.healed,
@@ -203,10 +189,10 @@ class FillInMiddle:
                     del self._known[next(iter(self._known))]
         return around
 
-    def _tokenised(self, text: str, suffix: str | None, room: int, context: Context) -> Around:
-        """text: what is in front of what is typed. suffix: None where it is not shown."""
+    def _tokenised(self, text: str, suffix: str, room: int, context: Context) -> Around:
+        """text: what is in front of what is typed."""
         begin = (*self._vocabulary.begin, *context.ahead)
-        if suffix is None:
+        if not self.markers:
             start = [*begin, *context.inside]
             before = [*start, *self._end_of(text, room)]
             return Around(tuple(before), len(start), len(before))

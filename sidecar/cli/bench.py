@@ -206,10 +206,8 @@ def command(
     for path in (json, picture, record, report):
         check_writable(path)
     if what is What.PEERS:
-        limit = minutes or PEERS_MINUTES
-        racing = peers_settings(
-            peer, task, repeat=repeat or REPEAT, max_tokens=max_tokens, minutes=limit
-        )
+        limit, times = minutes or PEERS_MINUTES, repeat or REPEAT
+        racing = peers_settings(peer, task, repeat=times, max_tokens=max_tokens, minutes=limit)
         race(racing, json=json, report=report, only_install=install)
         return
     if what is What.LATENCY:
@@ -228,12 +226,9 @@ def command(
         bench_chaos(options, minutes or CHAOS_MINUTES, json)
         return
     if what is What.CACHE:
+        agents = tuple(agent or AGENTS)
         measuring = CacheSettings(
-            traces=traces,
-            agents=tuple(agent or AGENTS),
-            branchings=branchings,
-            peers=peers,
-            json=json,
+            traces=traces, agents=agents, branchings=branchings, peers=peers, json=json
         )
         asyncio.run(cache(options, measuring.quick() if quick else measuring))
         return

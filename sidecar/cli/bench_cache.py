@@ -169,7 +169,6 @@ class CacheBenchmark:
             typed = await keystrokes(cached, self._settings.keys)
         self._found |= {
             "keystroke_first_tokens": typed.first,
-            "keystroke_begun_line_tokens": typed.begun,
             "keystroke_max_extra_tokens": typed.extra,
             "edited_file_extra_tokens": typed.edited,
         }

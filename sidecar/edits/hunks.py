@@ -72,7 +72,9 @@ def line_hunks(old: str, new: str) -> tuple[LineHunk, ...]:
         gone, come = before[start:end], after[other_start:other_end]
         if gone == come:
             continue
-        if len(gone) == len(come):
+        # A lone \r that meets a \n ends one line less, and the next change would be a line off.
+        alone = any(line.endswith("\r") for line in gone)
+        if len(gone) == len(come) and not alone:
             pairs = zip(range(start, end), gone, come, strict=True)
             small = [_within(at, at + 1, [one], text) for at, one, text in pairs if one != text]
         else:

@@ -32,13 +32,11 @@ SHOWN_TOKENS = 8192
 
 
 class Keystrokes(Struct, frozen=True, kw_only=True):
-    """first: tokens computed for the first key. begun: for the one that begins the line, where the
-    model reads a begun line in another form than a blank one; else 0. extra: the most that were
-    computed for any other key beyond what was typed so far. edited: what an edit of the fourth of
-    six other files then computes beyond the tokens from its segment on."""
+    """first: tokens computed for the first key. extra: the most that were computed for a later one
+    beyond what was typed so far. edited: what an edit of the fourth of six other files then
+    computes beyond the tokens from its segment on."""
 
     first: int
-    begun: int
     extra: int
     edited: int
 
@@ -48,19 +46,16 @@ async def keystrokes(client: EngineClient, keys: int = 60) -> Keystrokes:
     model = client.status().model
     lines = max(8, min(CONTEXT_LINES, (model.context if model is not None else 0) // 200))
     files = [code(f"module_{n}", lines) for n in range(FILES)]
-    first = begun = extra = 0
-    blank = len(LINE) - len(LINE.lstrip())
+    first = extra = 0
     for typed in range(min(keys, len(LINE))):
         computed, _ = await _complete(client, files, LINE[:typed])
         first = first or computed
-        if typed == blank + 1 and not client.fills_blank_lines:
-            begun = computed
-        elif typed:
+        if typed:
             extra = max(extra, computed - len(await client.encode(LINE[:typed])))
     files[3] = files[3].replace("total", "summed", 1)
     computed, prompt = await _complete(client, files, LINE[:keys])
     edited = computed - (len(prompt.tokens) - prompt.segments[2].end)
-    return Keystrokes(first=first, begun=begun, extra=extra, edited=edited)
+    return Keystrokes(first=first, extra=extra, edited=edited)
 
 
 def code(name: str, lines: int) -> str:

@@ -134,14 +134,9 @@ async def prompt_of(
             "context": request.shown.files,
             "context_limit": shown,
         }
-    prefix = _with_newlines(request.prefix[-reach(config) :])
-    suffix = _with_newlines(request.suffix[: reach(config)])
-    if not prefix.rpartition("\n")[2].strip() and not engine.fills_blank_lines:
-        # What follows decides what of the reply is shown.
-        suffix = ""
     return await engine.fill_in_middle(
-        prefix,
-        suffix,
+        _with_newlines(request.prefix[-reach(config) :]),
+        _with_newlines(request.suffix[: reach(config)]),
         path=request.path,
         limit=room,
         **context,

@@ -64,5 +64,7 @@ def test_noise_of_its_own_changes_drafts_and_no_token(loop: LoopUnderTest) -> No
 
 
 def test_an_unknown_drafter_is_refused() -> None:
-    with pytest.raises(RequestError, match=r"drafters: 'mtp' is none of copy, prediction, dflash, none"):
+    with pytest.raises(
+        RequestError, match=r"drafters: 'mtp' is none of copy, prediction, dflash, none"
+    ):
         GenerateRequest(id="a", prompt=PROMPT, drafters=("copy", "mtp"))

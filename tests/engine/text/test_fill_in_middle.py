@@ -13,19 +13,10 @@ from tokenizers_made import CodecFactory, byte_level
 
 import engine
 from engine import RenderedPrompt, RequestError
-from engine.builtin import TARGET
 from engine.text.codec import TextCodec
 from engine.text.fill_in_middle import KEPT, MAX_HEALED_TOKENS, FillInMiddle
 
 PRE, SUF, MID = 9, 11, 10
-
-
-@pytest.fixture(scope="module")
-def codec(codec_with: CodecFactory) -> TextCodec:
-    """Of a model that fills whole lines, too, which the built-in one does not."""
-    return codec_with(fill_in_middle="anywhere")
-
-
 CODE = st.text(alphabet='ab_1 .("\n\té世😀', max_size=60)
 
 
@@ -247,27 +238,13 @@ def test_other_spellings_of_the_markers(codec_with: CodecFactory) -> None:
     assert not starcoder.has_fim
     names = ["<fim_prefix>", "<fim_suffix>", "<fim_middle>"]
     tokenizer = with_tokens(*names).replace("<|fim_", "<|not_")
-    codec = codec_with(tokenizer=tokenizer, fill_in_middle="anywhere")
+    codec = codec_with(tokenizer=tokenizer)
     pre, suf, mid = codec.vocabulary.find(*names)
     assert codec.has_fim
     assert codec.fill_in_middle("a\n", "b").tokens == (
         *(pre, *codec.encode("a\n"), suf),
         *(*codec.encode("b"), mid),
     )
-
-
-def test_a_model_that_fills_begun_lines_only_continues_at_a_blank_one() -> None:
-    codec, before, after = TextCodec(TARGET), "def f(a):\n", "\n    return b\n"
-    for blank in ("", "    "):
-        prompt = codec.fill_in_middle(before + blank, "")
-        assert not {PRE, SUF, MID} & {*prompt.tokens}
-        assert codec.decode(prompt.tokens) + prompt.must_start_with == before + blank
-        assert codec.known_fill_in_middle(before + blank, "") == prompt
-        # Whoever shows what follows wants it filled.
-        assert parts(codec, codec.fill_in_middle(before + blank, after))[:2] == (before, after)
-    assert parts(codec, codec.fill_in_middle(f"{before}    b", "")) == (before, "", "   ")
-    assert parts(codec, codec.fill_in_middle("", "")) == ("", "", "")
-    assert not codec.fills_blank_lines
 
 
 def test_without_markers_the_prefix_alone(codec_with: CodecFactory) -> None:

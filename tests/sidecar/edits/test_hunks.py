@@ -2,7 +2,7 @@ import itertools
 import subprocess
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from sidecar.edits.hunks import (
@@ -35,6 +35,7 @@ def test_hunks_lead_from_one_text_to_the_other(old, new):
 
 
 @given(old=texts, new=texts, encoding=st.sampled_from(["utf-8", "utf-16", "utf-32"]))
+@example(old="\n\r\r\n", new="\n\n\n", encoding="utf-8")
 def test_an_editor_that_applies_them_has_the_new_text(old, new, encoding):
     """From the last to the first, as editors do, each with positions in the old text."""
     document = Document.of(old)

@@ -98,18 +98,6 @@ async def test_a_key_on_a_line_that_is_known_needs_no_other_thread():
     assert [prompt_of(seen) for seen in backend.seen][1::2] == ["a\nx =\n", "a\nx = 1\ny\n"]
 
 
-async def test_a_model_that_fills_no_blank_lines_is_not_shown_what_follows_one():
-    async with running("b = 1\nc = 2\n") as (engine, backend):
-        backend.codec.fills_blank_lines = False
-        shown = []
-        for prefix in ("a = 0\n    ", "a = 0\nb"):
-            request = CompletionRequest(prefix=prefix, suffix="\nc = 2\n")
-            shown.append((await complete(engine, CONFIG, request)).text)
-    assert [prompt_of(seen) for seen in backend.seen] == ["a = 0\n    ", "a = 0\nb\nc = 2\n"]
-    # It decides where the text ends all the same.
-    assert shown[0] == "b = 1"
-
-
 async def test_a_small_context_leaves_room_for_the_reply():
     async with running("1", context=64) as (engine, backend):
         for max_tokens in (8, 10_000):

@@ -90,8 +90,7 @@ async def test_a_key_costs_what_was_typed(builtin_backend, project, lines, token
     ]
     text += [f"value_{n} = function_{n % PARTS}_0({n}, 'text')" for n in range(lines - PARTS)]
     row, uri = lines * 3 // 4, (project / "main.py").as_uri()
-    # At a blank line the built-in model gets a prompt of another form.
-    text[row] = LINE[:5]
+    text[row] = ""
     async with editor(backend, project, config) as (client, services):
         client.open(uri, "\n".join(text))
 
@@ -111,10 +110,10 @@ async def test_a_key_costs_what_was_typed(builtin_backend, project, lines, token
                         return total, cached, request
                     await asyncio.sleep(0.02)
 
-        column = 5
+        column = 0
         _, _, first = await settled(changed=False)
         stable = first.segments[-1].end
-        for column in range(6, len(LINE) + 1):
+        for column in range(1, len(LINE) + 1):
             client.change(uri, column + 1, LINE[column - 1], row, column - 1, row, column - 1)
             if column % step:
                 continue
