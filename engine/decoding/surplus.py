@@ -31,9 +31,11 @@ INHERITED = 4.0
 CURIOSITY, SAVED_UP = 0.01, 3.0
 # A look that costs less than this share of a target-only round is always worth it.
 FREE = 0.005
-# Rounds in which a drafter has to earn what reading took that it is behind: between copies it may
-# not get more of them.
-REPAID = 8
+# Rounds in which a drafter has to earn what reading took that it is behind, until it is known for
+# how many it stays in use: between copies it may not get more than one or two.
+REPAID = 8.0
+# Share of such a stay that is believed at once.
+STAY = 0.2
 # Replies in a row that a drafter which does not pay need not read.
 MOST_UNREAD = 32
 # A target-only round after so many drafted ones keeps t(1) known.
@@ -64,10 +66,16 @@ class Choice(NamedTuple):
 
 @dataclass
 class Track:
-    """What the controller keeps of one reply."""
+    """What the controller keeps of one reply. using: who drafted last, for `rounds` in a row. room:
+    for drafts in the last round. right: its drafts, if there was hardly a way to do better: they
+    filled half the room at least, cost nothing and were right. Else 0."""
 
     regime: str = ""
     watches: dict[str, Watch] = field(default_factory=dict)
+    using: str = ""
+    rounds: int = 0
+    room: int = 0
+    right: int = 0
 
     def watch(self, drafter: str) -> Watch:
         watch = self.watches.get(drafter)
@@ -76,7 +84,7 @@ class Track:
         return watch
 
     def enter(self, regime: str) -> None:
-        self.regime = regime
+        self.regime, self.right = regime, 0
         for watch in self.watches.values():
             watch.look_soon()
 
@@ -95,6 +103,8 @@ class SurplusController:
         # Replies that a drafter did not read since the last that it did, and how many it may miss.
         self._unread = 0
         self._patience = 1
+        # Rounds for which drafters stay in use, by regime and name.
+        self._stays: dict[tuple[str, str], float] = {}
         self._acceptance = {key: Acceptance(known) for key, known in (learnt or {}).items()}
         self._drafted = 0
 
@@ -135,6 +145,10 @@ class SurplusController:
         """The next round of a reply. offers: at most one a drafter. room: rows at most."""
         if regime != track.regime:
             track.enter(regime)
+        track.room = room - 1
+        again = self._again(track, context, offers)
+        if again is not None:
+            return again
         plans = [
             (offer, self._plan(regime, offer, min(offer.drafts, room - 1), context))
             for offer in offers
@@ -151,7 +165,8 @@ class SurplusController:
             for arm in plan.arms:
                 if arm.rate <= rate:
                     break
-                repaid = arm.rate * arm.cost / (arm.cost + reading / REPAID)
+                stay = self._stays.get((regime, offer.drafter), REPAID)
+                repaid = arm.rate * arm.cost / (arm.cost + reading / stay)
                 if repaid <= rate:
                     continue
                 if arm.cost + reading > spare:
@@ -166,6 +181,29 @@ class SurplusController:
         spare = 0.0 if reason == UNPAYABLE else spare - cost
         asks = self._asks(track, context, plans, best, rate, spare)
         return Choice(regime, context, best.drafter, best.drafts, asks, reason)
+
+    def _again(self, track: Track, context: int, offers: Sequence[Offer]) -> Choice | None:
+        """The last round once more, where hardly one can be better. Most of a rewrite is made of
+        such rounds, and weighing others would take a notable share of them."""
+        if not track.right or self._drafted >= CALIBRATE or self.costs.unconfirmed:
+            return None
+        offer = next((one for one in offers if one.drafter == track.using), None)
+        if offer is None or min(offer.drafts, track.room) < track.right:
+            return None
+        if self.costs.rounds(offer.drafter, context)[track.right - 1] > self.account + 1 + SHARE:
+            return None
+        offer = offer._replace(drafts=track.right)
+        return Choice(track.regime, context, offer.drafter, offer.drafts, (offer,), "")
+
+    def _stayed(self, track: Track, drafter: str, right: int) -> None:
+        """`drafter` drafted a round, of which `right` drafts count as `Track.right`."""
+        if drafter != track.using:
+            if track.using:
+                known = self._stays.get((track.regime, track.using), REPAID)
+                self._stays[track.regime, track.using] = known + STAY * (track.rounds - known)
+            track.using, track.rounds = drafter, 0
+        track.rounds += 1
+        track.right = right
 
     def _plan(self, regime: str, offer: Offer, most: int, context: int) -> Plan:
         key = Key(regime, offer.drafter, offer.confidence)
@@ -219,6 +257,12 @@ class SurplusController:
         that was not measured."""
         drafts = proposals.get(choice.drafter, ())[: choice.drafts]
         self._pay(choice, len(drafts), len(run))
+        track.right = 0
+        if drafts:
+            good = 2 * len(drafts) >= track.room and len(run) > len(drafts)
+            asked = self.costs.draft(choice.drafter, len(drafts), choice.context)
+            free = asked <= FREE * self.costs.target(choice.context)
+            self._stayed(track, choice.drafter, len(drafts) if good and free else 0)
         if seconds > 0:
             self._time(choice, len(drafts), seconds)
         for watch in track.watches.values():

@@ -259,6 +259,38 @@ def test_reading_has_to_pay_within_some_rounds() -> None:
     assert not made.choose(track, "code", 0, [DFLASH._replace(behind=200)], 8).drafts
 
 
+def test_reading_has_to_pay_within_the_rounds_that_a_drafter_stays_in_use() -> None:
+    made, track = controller(known(GOOD), account=99.0)
+    made.costs.renew(msgspec.structs.replace(made.costs.curve, reading={"dflash": 0.05}))
+    behind, copied = Offer("dflash", 7, behind=200), Choice("code", 0, "copy", 7, (COPY,), "")
+    track.enter("code")
+    assert made.choose(track, "code", 0, [behind], 8).drafter == "dflash"
+    for _ in range(20):
+        # Between copies it gets one round each.
+        for choice in (Choice("code", 0, "dflash", 7, (DFLASH,), ""), copied):
+            settle(made, track, choice, 7)
+    assert made.choose(track, "code", 0, [behind], 8).drafter == ""
+    assert made.choose(track, "code", 0, [DFLASH], 8).drafter == "dflash"
+
+
+def test_after_a_round_that_was_all_right_nobody_else_is_asked() -> None:
+    made, track = controller(known(GOOD) | known(GOOD, "copy"))
+    first = made.choose(track, "code", 0, [DFLASH, COPY], 8)
+    settle(made, track, first, 7)
+    again = made.choose(track, "code", 0, [DFLASH, COPY], 8)
+    assert (again.drafter, again.drafts, again.asks) == ("copy", 7, (COPY,))
+    # Half of it was wrong, it has less to say, or this is another text: all are weighed again.
+    settle(made, track, again, 3)
+    assert track.right == 0
+    settle(made, track, made.choose(track, "code", 0, [DFLASH, COPY], 8), 7)
+    assert made.choose(track, "code", 0, [DFLASH, Offer("copy", 2)], 8).drafter == "dflash"
+    made.choose(track, "prose", 0, [DFLASH, COPY], 8)
+    assert track.right == 0
+    settle(made, track, made.choose(track, "code", 0, [DFLASH, COPY], 8), 7)
+    made.account = 0.0
+    assert made.choose(track, "code", 0, [DFLASH, COPY], 8).reason == UNPAYABLE
+
+
 def test_looks_at_a_drafter_that_is_behind_cost_the_reading() -> None:
     made, track = controller(known(BAD), account=1.0)
     made.costs.renew(msgspec.structs.replace(made.costs.curve, reading={"dflash": 0.05}))
