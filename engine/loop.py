@@ -152,9 +152,17 @@ class DecodingLoop:
             self._fail(request.id, error)
             return
         self._sequences[request.id] = sequence
-        for one in self._sequences.values():
-            if self._sessions.aside(one.request):
-                self._scheduler.lower(one.id, Priority.IDLE)
+        self._rank(request.session)
+
+    def _rank(self, session: str | None) -> None:
+        """While its session's own thread is at work, an aside yields to everybody."""
+        if session is None:
+            return
+        of_it = [one for one in self._sequences.values() if one.request.session == session]
+        at_work = any(self._sessions.thread_of(one.request) is not None for one in of_it)
+        for one in of_it:
+            yields = at_work and self._sessions.aside(one.request)
+            self._scheduler.change(one.id, Priority.IDLE if yields else one.request.priority)
 
     def _sequence(self, request: GenerateRequest) -> SequenceState:
         room = self._info.context - len(request.prompt)
@@ -414,6 +422,7 @@ class DecodingLoop:
         self.reuse.forget(sequence)
         self._scheduler.remove(sequence.id)
         self._sequences.pop(sequence.id, None)
+        self._rank(sequence.request.session)
 
     def _report(self, event: Event) -> None:
         if not self.audit.owns(event.id):

@@ -14,8 +14,9 @@ from engine.messages import Priority
 
 
 class Scheduler:
-    """max_active: AGENT and IDLE requests that hold caches at once (INTERACTIVE ones always may).
-    max_queue: requests waiting behind them before `Overloaded`."""
+    """max_active: AGENT requests that hold caches at once, and IDLE ones beside fewer of them;
+    INTERACTIVE ones always may. max_queue: AGENT and IDLE requests waiting behind them before
+    `Overloaded`, and INTERACTIVE ones that are open."""
 
     def __init__(self, max_active: int, max_queue: int) -> None:
         self._max_active = max_active
@@ -26,18 +27,24 @@ class Scheduler:
 
     def add(self, request_id: str, priority: Priority) -> None:
         """Raises Overloaded (nothing is queued then)."""
-        if self.queued >= self._max_queue:
+        if priority is Priority.INTERACTIVE:
+            before, what = self._open(priority), "keystrokes' requests are open"
+        else:
+            # What others wait for is no reason to refuse a keystroke, which waits for none of them.
+            before = sum(len(self._waiting[p]) for p in Priority if p > Priority.INTERACTIVE)
+            what = "requests are waiting"
+        if before >= self._max_queue:
             raise Overloaded(
-                f"{self.queued} requests are waiting already ([engine] max_queue = "
-                f"{self._max_queue}); try again in a moment"
+                f"{before} {what} already ([engine] max_queue = {self._max_queue}); try again in a "
+                "moment"
             )
         self._priority[request_id] = priority
         self._waiting[priority].append(request_id)
 
-    def lower(self, request_id: str, priority: Priority) -> None:
-        """Let an open request wait for more than it did; unknown ids are ignored."""
+    def change(self, request_id: str, priority: Priority) -> None:
+        """Let an open request wait for more than it did, or for less; unknown ids are ignored."""
         before = self._priority.get(request_id)
-        if before is None or before >= priority:
+        if before is None or before is priority:
             return
         self._priority[request_id] = priority
         for queues in (self._active, self._waiting):
@@ -67,12 +74,22 @@ class Scheduler:
     def _admit(self) -> None:
         for priority in Priority:
             waiting = self._waiting[priority]
-            while waiting and (priority is Priority.INTERACTIVE or self._has_room()):
+            while waiting and self._has_room(priority):
                 self._active[priority].append(waiting.popleft())
 
-    def _has_room(self) -> bool:
-        held = len(self._active[Priority.AGENT]) + len(self._active[Priority.IDLE])
-        return held < self._max_active
+    def _has_room(self, priority: Priority) -> bool:
+        """An AGENT request waits for no IDLE one."""
+        agents, idle = len(self._active[Priority.AGENT]), len(self._active[Priority.IDLE])
+        match priority:
+            case Priority.INTERACTIVE:
+                return True
+            case Priority.AGENT:
+                return agents < self._max_active
+            case Priority.IDLE:
+                return agents + idle < self._max_active
+
+    def _open(self, priority: Priority) -> int:
+        return len(self._active[priority]) + len(self._waiting[priority])
 
     @property
     def active(self) -> int:

@@ -33,25 +33,48 @@ def test_idle_work_waits_for_everything():
     assert turns(scheduler, 2) == "ii"
 
 
-def test_a_request_can_be_made_to_wait_for_more():
+def test_a_request_can_be_made_to_wait_for_more_and_for_less():
     scheduler = Scheduler(max_active=1, max_queue=10)
     for name in "ab":
         scheduler.add(name, AGENT)
     assert turns(scheduler, 2) == "aa"
-    scheduler.lower("a", IDLE)
+    scheduler.change("a", IDLE)
+    # What yields does not keep others waiting for its place.
+    assert turns(scheduler, 2) == "bb"
+    scheduler.change("nobody", IDLE)
+    scheduler.change("a", AGENT)
+    assert sorted(turns(scheduler, 2)) == ["a", "b"]
     scheduler.remove("b")
-    scheduler.add("c", AGENT)
-    # It keeps its place among those that hold caches.
-    assert turns(scheduler, 2) == "aa"
-    scheduler.lower("a", AGENT)
-    scheduler.lower("nobody", IDLE)
     scheduler.remove("a")
-    assert turns(scheduler, 1) == "c"
-    roomy = Scheduler(max_active=2, max_queue=10)
+    assert scheduler.pick() is None
+
+
+def test_what_is_idle_takes_no_place_of_an_agent():
+    scheduler = Scheduler(max_active=2, max_queue=10)
+    for name in "ij":
+        scheduler.add(name, IDLE)
+    assert sorted(turns(scheduler, 2)) == ["i", "j"]
+    for name in "abc":
+        scheduler.add(name, AGENT)
+    assert sorted(turns(scheduler, 2)) == ["a", "b"]
+    scheduler.remove("i")
+    scheduler.add("k", IDLE)
+    assert scheduler.queued == 2
+
+
+def test_a_keystroke_is_refused_for_other_keystrokes_only():
+    scheduler = Scheduler(max_active=1, max_queue=2)
     for name in "ab":
-        roomy.add(name, AGENT)
-    roomy.lower("a", IDLE)
-    assert turns(roomy, 3) == "bbb"
+        scheduler.add(name, AGENT)
+    with pytest.raises(Overloaded, match="2 requests are waiting"):
+        scheduler.add("c", AGENT)
+    for name in "xy":
+        scheduler.add(name, INTERACTIVE)
+    assert sorted(turns(scheduler, 2)) == ["x", "y"]
+    with pytest.raises(Overloaded, match="2 keystrokes' requests are open"):
+        scheduler.add("z", INTERACTIVE)
+    scheduler.remove("x")
+    scheduler.add("z", INTERACTIVE)
 
 
 def test_a_short_request_is_not_stuck_behind_a_long_one():

@@ -20,9 +20,10 @@ def order(loop: LoopUnderTest) -> str:
     return "".join(event.id for event in loop.events if hasattr(event, "finish_reason"))
 
 
+@pytest.mark.parametrize("active", [1, 8])
 @pytest.mark.parametrize("first", ["title", "thread"])
-def test_a_title_yields_whichever_comes_first(first):
-    loop = scripted("a reply", draft="none")
+def test_a_title_yields_whichever_comes_first(first, active):
+    loop = scripted("a reply", draft="none", max_active=active)
     title, thread = ask("t", "s", False), ask("m", "s", True)
     for one in (title, thread) if first == "title" else (thread, title):
         loop.open(one)
@@ -37,6 +38,25 @@ def test_a_chat_without_tools_is_no_aside():
         loop.open(one)
     # They take turns.
     assert order(loop) == "abm"
+
+
+def test_a_summary_that_its_thread_waits_for_yields_to_nobody():
+    """An agent that makes its conversation shorter asks nothing else meanwhile."""
+    loop = scripted("a reply", draft="none")
+    loop.open(ask("1", "s", True))
+    assert order(loop) == "1"
+    for one in (ask("2", "s", False), ask("3", "other", True)):
+        loop.open(one)
+    assert order(loop) == "123"
+
+
+def test_a_title_whose_thread_has_ended_takes_turns_again():
+    loop = scripted("a reply", draft="none")
+    for one in (ask("t", "s", False), ask("m", "s", True)):
+        loop.open(one)
+    loop.cancel("m")
+    loop.open(ask("o", "other", True))
+    assert order(loop) == "mto"
 
 
 def test_who_carries_on_a_session():
