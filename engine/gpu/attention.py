@@ -17,7 +17,7 @@ from mlx.utils import tree_flatten
 
 from engine.cpu.functions import Named
 from engine.gpu.device import Device
-from engine.gpu.examine import Trials
+from engine.gpu.examine import Trials, off_by
 from metal.race import Findings, race, served
 from metal.verify_attention import DTYPES, Shape, differs, fits, verify_attention
 
@@ -122,13 +122,16 @@ def examine_attention(
     like_stock = True
     seconds: dict[str, dict[int, float]] = {"ours": {}, "stock": {}}
     try:
-        for context in trials.contexts[:-1]:
+        for context in (*trials.contexts[:-1], *trials.edges):
             keys = context + trials.rows
             if fault := differs(shape, dtype, keys, count=trials.rows, compiler=device.compiler):
                 return Findings(fault=fault)
             rows = Rows.made_up(shape, dtype, context, trials.rows)
             alone = mx.concatenate([rows.run(stock, i, 1) for i in range(trials.rows)], axis=2)
-            like_stock = like_stock and _same(rows.run(ours, 0, trials.rows), alone)
+            together = rows.run(ours, 0, trials.rows)
+            if fault := off_by(together, alone):
+                return Findings(fault=fault)
+            like_stock = like_stock and _same(together, alone)
             for count in exact:
                 exact[count] = exact[count] and _same(
                     rows.run(stock, 0, count), alone[:, :, :count]

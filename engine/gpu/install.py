@@ -14,7 +14,7 @@ from engine.errors import RequestError
 from engine.gpu import attention, recurrence
 from engine.gpu.device import Device
 from engine.gpu.examine import Trials, examine
-from engine.gpu.modules import RowKernel, kernel_for
+from engine.gpu.modules import RowKernel, experts_a_token, kernel_for
 from engine.targets.gated_delta import RecordingGatedDelta
 from engine.targets.gated_delta_tape import TapeKernels
 from metal.race import Findings, served
@@ -67,13 +67,13 @@ def install(
     gpu = device or Device.here()
     if gpu is None:
         return "stock MLX: this GPU is not known"
-    installed, tried = Installed(), trials or Trials()
+    installed, tried, tops = Installed(), trials or Trials(), experts_a_token(model)
 
     def choose(module: nn.Module) -> nn.Module:
         if isinstance(module, RecordingGatedDelta):
             _use_tape(module, installed, gpu, tried)
             return module
-        kernel = kernel_for(module, gpu)
+        kernel = kernel_for(module, gpu, tops.get(id(module)))
         if kernel is not None:
             return kernel if _use(kernel, installed, tried) else kernel.inner
         chosen = attention.chosen(module, gpu, tried, installed.layers)

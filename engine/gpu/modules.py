@@ -24,8 +24,8 @@ from metal.verify_matmul import (
     verify_matmul,
 )
 
-# Experts a token takes, where a kernel is tried: what models of the Qwen family have.
-TOP = 8
+# What mlx-lm's blocks call the number of experts that a token takes.
+TOP = ("top_k", "num_experts_per_tok")
 
 
 class RowKernel(Kernel):
@@ -74,6 +74,12 @@ class RowKernel(Kernel):
         width, dtype = self.shape.k, self.inner.scales.dtype
         return mx.random.normal((1, count, width), key=mx.random.key(seed)).astype(dtype)
 
+    def largest_weight(self) -> float:
+        """At least as large as any magnitude of the matrix."""
+        inner = self.inner
+        scales, biases = (mx.abs(x.astype(mx.float32)) for x in (inner.scales, inner.biases))
+        return float(((2**inner.bits - 1) * scales + biases).max())
+
     def key(self) -> tuple[Any, ...]:
         return type(self), self.shape, self.inner.scales.dtype
 
@@ -121,7 +127,11 @@ class VerifyHead(RowKernel):
 
 class VerifySwitch(RowKernel):
     """mlx-lm's QuantizedSwitchLinear, affine: a matrix for each expert. Each slot is a row of its
-    own for stock MLX too; here an expert that several of them take is read once."""
+    own for stock MLX too; here an expert that several of them take is read once.
+
+    top: experts that a token takes."""
+
+    top = 1
 
     @staticmethod
     def fits(module: nn.Module) -> bool:
@@ -132,8 +142,8 @@ class VerifySwitch(RowKernel):
 
     def __call__(self, x: mx.array, indices: mx.array, sorted_indices: bool = False) -> mx.array:
         slots, rows = indices.size, x.size // x.shape[-1]
-        # Sorted slots have lost their rows: as many as would be there with `TOP` experts each.
-        tokens = indices.size // indices.shape[-1] if indices.ndim > 1 else -(-slots // TOP)
+        # Sorted slots have lost their rows.
+        tokens = slots // (indices.shape[-1] if indices.ndim > 1 else self.top)
         if (
             x.dtype != self._dtype
             or tokens not in self.served
@@ -159,7 +169,7 @@ class VerifySwitch(RowKernel):
     def run(self, module: nn.Module, rows: mx.array) -> mx.array:
         # Each row picks its own, whatever rows are beside it.
         scores = rows[..., mx.arange(self.shape.experts) % rows.shape[-1]]
-        indices = mx.argsort(scores)[..., :TOP].astype(mx.uint32)
+        indices = mx.argsort(scores)[..., : self.top].astype(mx.uint32)
         output: mx.array = module(mx.expand_dims(rows, (-2, -3)), indices)
         return output.reshape(1, rows.shape[1], -1)
 
@@ -167,11 +177,28 @@ class VerifySwitch(RowKernel):
 KINDS: tuple[type[RowKernel], ...] = (VerifyLinear, VerifyHead, VerifySwitch)
 
 
-def kernel_for(module: nn.Module, device: Device) -> RowKernel | None:
-    """A module with a kernel in the place of a stock one; None where there is no kernel."""
+def experts_a_token(model: nn.Module) -> dict[int, int]:
+    """Experts that a token takes, by the id of each layer of experts whose block says it."""
+    found: dict[int, int] = {}
+    # From the outermost in: what the nearest block says counts.
+    for block in model.modules():
+        said = (getattr(block, name, None) for name in TOP)
+        top = next((number for number in said if isinstance(number, int)), 0)
+        if top > 0:
+            found |= {id(part): top for part in block.modules() if VerifySwitch.fits(part)}
+    return found
+
+
+def kernel_for(module: nn.Module, device: Device, top: int | None = None) -> RowKernel | None:
+    """A module with a kernel in the place of a stock one; None where there is no kernel.
+
+    top: of a layer of experts, how many a token takes; without it there is no kernel.
+    """
     for kind in KINDS:
-        if kind.fits(module):
+        if kind.fits(module) and (top or kind is not VerifySwitch):
             kernel = kind(device.stock(module), device.compiler)
+            if isinstance(kernel, VerifySwitch):
+                kernel.top = top or 1
             if fits(kernel.shape, module.scales.dtype, device.chip):
                 return kernel
     return None

@@ -16,7 +16,7 @@ from engine.errors import EngineError
 from engine.gpu import attention, recurrence
 from engine.gpu.device import Device
 from engine.gpu.examine import Trials, examine
-from engine.gpu.modules import KINDS, RowKernel, kernel_for
+from engine.gpu.modules import KINDS, RowKernel, experts_a_token, kernel_for
 from engine.metal_report import KernelReport, MetalReport
 from engine.targets.gated_delta import RecordingGatedDelta
 from metal.race import Findings, served
@@ -46,8 +46,9 @@ def self_test(
     began = time.perf_counter()
     modules: Counter[tuple[Any, ...]] = Counter()
     tests: dict[tuple[Any, ...], Test] = {}
+    tops = experts_a_token(model)
     for module in model.modules():
-        for key, test in _tests(module, gpu, tried):
+        for key, test in _tests(module, gpu, tried, tops.get(id(module))):
             modules[key] += 1
             tests.setdefault(key, test)
     reports = []
@@ -66,14 +67,14 @@ def self_test(
 
 
 def _tests(
-    module: nn.Module, device: Device, trials: Trials
+    module: nn.Module, device: Device, trials: Trials, top: int | None
 ) -> Iterator[tuple[tuple[Any, ...], Test]]:
     """What there is to try of one module, under a key that modules of its shape share."""
     if isinstance(module, RecordingGatedDelta):
         kind, shape, dtype = recurrence.key_of(module)
         yield (kind, shape, dtype), lambda: _tape(module, shape, dtype, device, trials)
     elif any(kind.fits(module) for kind in KINDS):
-        kernel = kernel_for(module, device)
+        kernel = kernel_for(module, device, top)
         if kernel is not None:
             kind, shape, dtype = kernel.key()
             yield (kind.__name__, shape, dtype), lambda: _rows(kernel, trials)

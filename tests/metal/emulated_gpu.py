@@ -103,6 +103,7 @@ def few(rows: int) -> Trials:
         timed=(1, rows),
         values=1,
         contexts=(20, 30),
+        edges=(),
         length=1,
         repeats=1,
         tilings=TILINGS[:1],

@@ -99,6 +99,20 @@ def test_attention_serves_every_number_of_rows_or_none():
     assert found.fault == "there is no kernel"
 
 
+def test_the_edges_are_compared_and_not_timed():
+    seen = set()
+
+    def stock(queries, keys, values, **options):
+        seen.add(keys.shape[2])
+        return stock_attention(queries, keys, values, **options)
+
+    trials = replace(few(2), contexts=(5, 10), edges=(7,), clock=WonBy(0.9))
+    found = examine_attention(stock, SHAPE, mx.float32, gpu(Machine()), trials)
+    assert found.fault == ""
+    # Of what is compared 1 and 2 rows; of the longest context too, which is timed.
+    assert seen == {6, 7, 8, 9, 11, 12}
+
+
 def test_what_the_kernels_do_not_cover_is_stock():
     calls = []
 

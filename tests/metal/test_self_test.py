@@ -18,12 +18,13 @@ from emulator import KernelFault, Machine
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "engine"))
 
+from mlx_lm.models.base import scaled_dot_product_attention
 from tiny_models import CONFIGS
 
 from engine.errors import EngineError, RequestError
 from engine.gpu.cost_grid import rows_worth_timing
 from engine.gpu.device import Device
-from engine.gpu.examine import Trials, examine
+from engine.gpu.examine import MOST_TRIALS, Trials, draws, examine
 from engine.gpu.install import install, own_bits
 from engine.gpu.modules import RowKernel, kernel_for
 from engine.gpu.self_test import self_test
@@ -41,9 +42,10 @@ class Edited:
     def __init__(self, old: str, new: str) -> None:
         self.old, self.new = old, new
 
-    def __call__(self, *, header: str, **options: Any) -> Any:
-        assert self.old in header
-        kernel = Machine().metal_kernel(header=header.replace(self.old, self.new), **options)
+    def __call__(self, *, header: str, source: str, **options: Any) -> Any:
+        assert self.old in header + source or options["name"].endswith("_blocks")
+        header, source = (text.replace(self.old, self.new) for text in (header, source))
+        kernel = Machine().metal_kernel(header=header, source=source, **options)
 
         def launch(**arguments: Any) -> Sequence[mx.array]:
             try:
@@ -52,6 +54,20 @@ class Edited:
                 raise RuntimeError(str(fault)) from None
 
         return launch
+
+
+class Heads(nn.Module):
+    """As much of a layer of mlx-lm's as is asked for its heads."""
+
+    n_heads, n_kv_heads, head_dim = 4, 2, 64
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = mx.zeros((1,))
+
+    def __call__(self, x: mx.array) -> mx.array:
+        output: mx.array = scaled_dot_product_attention(x, x, x, None, 1.0, None)
+        return output
 
 
 def model() -> nn.Module:
@@ -133,6 +149,46 @@ def test_a_kernel_that_is_wrong_is_named_and_not_used(old, new, detail):
 
 
 @pytest.mark.metal
+def test_a_wrong_attention_kernel_is_named_and_not_used():
+    """Its rows are wrong alike, alone and among others: only stock MLX's values show it."""
+    wrong = Edited(
+        "weight[r] = fma(weight[r], shrink, shares)",
+        "weight[r] = fma(weight[r], shrink, 1.1f * shares)",
+    )
+    device = replace(gpu(Machine()), compiler=wrong)
+    layer = Heads()
+    report = self_test(layer, "heads", trials=few(ROWS), device=device)
+    assert [each.verdict for each in report.kernels] == ["wrong"]
+    assert "values are off by" in report.kernels[0].detail
+    said = install(nn.Sequential(layer), "auto", trials=few(ROWS), device=device)
+    assert "values are off by" in said
+
+
+@pytest.mark.metal
+def test_small_values_are_compared_too():
+    made = model()
+    linear = made.layers[0]
+    linear.scales, linear.biases = linear.scales * 1e-6, linear.biases * 1e-6
+    old = "return scale * products"
+    for new, fault in ((old, ""), (old.replace("scale", "1.01f * scale"), "values are off by")):
+        device = replace(gpu(Machine()), compiler=Edited(old, new))
+        assert examine(kernel_for(linear, device), few(ROWS)).fault.startswith(fault)
+        assert bool(examine(kernel_for(linear, device), few(ROWS)).fault) is bool(fault)
+
+
+@pytest.mark.metal
+def test_a_matrix_with_few_outputs_is_tried_with_many_rows():
+    seen = set()
+    kernel = kernel_for(model().layers[2], gpu(Machine()))
+    rows = kernel.rows
+    kernel.rows = lambda count, seed=0: seen.add(seed) or rows(count, seed)
+    assert examine(kernel, replace(few(2), values=16 * 20)).fault == ""
+    assert seen == {*range(20)}
+    assert (draws(100_000, 16 * 48), draws(100_000, 16)) == (131, MOST_TRIALS)
+    assert draws(1, 16) == 1
+
+
+@pytest.mark.metal
 def test_a_kernel_of_which_stock_mlx_is_an_equal_is_right_and_not_used():
     """Stock MLX on a CPU has rows that do not depend on each other, and other bits than ours."""
     device = replace(gpu(Machine()), stock=lambda module: module)
@@ -173,6 +229,14 @@ def test_no_more_rows_are_tried_than_a_forward_has():
     assert (Trials().upto(1).rows, Trials().upto(1).timed) == (1, (1,))
     assert (Trials().upto(5).rows, Trials().upto(5).timed) == (5, (1, 2, 4, 5))
     assert Trials().upto(64).rows == 16
+
+
+def test_attention_is_compared_where_stock_mlx_changes_its_kernel():
+    tried = Trials()
+    compared = [*tried.contexts[:-1], *tried.edges]
+    for two_passes in (1024, 4096):
+        assert any(keys < two_passes <= keys + tried.rows for keys in compared)
+        assert any(keys >= two_passes for keys in compared)
 
 
 def test_one_switch_turns_all_of_them_off():
