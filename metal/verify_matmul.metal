@@ -1,7 +1,9 @@
 // A few rows times a quantised matrix, the weights read once. One simdgroup makes RESULTS outputs of
 // every row. A lane's values, the order of their products and of their sums are those of MLX's
-// one-row kernels (quantized.h, qmv_fast with two words a lane, qmv with one; MIT licence), whatever
-// M, RESULTS and TILE are: so a row's bits do not depend on how many rows there are.
+// one-row kernels (mlx/backend/metal/kernels/quantized.h, qmv_fast with two words a lane, qmv with
+// one), whatever M, RESULTS and TILE are: so a row's bits do not depend on how many rows there are.
+//
+// After MLX, Copyright (c) 2023-2024 Apple Inc., MIT License (github.com/ml-explore/mlx).
 
 // Arrays stay in registers only if no index is left when the program runs.
 #define UNROLL _Pragma("unroll")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import mlx.core as mx
 import pytest
-from emulator import Machine, every_machine
+from emulator import Machine, every_machine, mlx_kernels
 
 from metal.chip import Chip
 from metal.verify_matmul import (
@@ -61,17 +61,25 @@ def multiply(
 
 
 def off(
-    got: mx.array, x: mx.array, matrix: tuple[mx.array, ...], group_size: int, bits: int
+    got: mx.array,
+    x: mx.array,
+    matrix: tuple[mx.array, ...],
+    group_size: int,
+    bits: int,
+    smallest: float = 0.0,
 ) -> float:
     """The largest error, as a share of the allowed one: rounding of a float32 sum of K products
-    scale * q + bias, and of the result."""
+    scale * q + bias, and of the result. smallest: what an element may lose for being denormal."""
     _, scales, biases = matrix
     expected = reference(x, *matrix, group_size=group_size, bits=bits)
     most = (2**bits - 1) * mx.abs(scales).astype(mx.float32) + mx.abs(biases).astype(mx.float32)
     wide = mx.repeat(most, group_size, axis=-1)
     sums = mx.abs(x.astype(mx.float32)) @ wide.T
-    allowed = 2.0**-21 * sums + HALF_AN_ULP[got.dtype] * mx.abs(expected) + 1e-37
-    return float((mx.abs(got.astype(mx.float32) - expected) / allowed).max())
+    allowed = 2.0**-21 * sums + HALF_AN_ULP[got.dtype] * mx.abs(expected)
+    # Elements are scaled down by up to 4096 before they meet a nibble that is as much too large.
+    allowed = allowed + smallest * 4096 * wide.sum(-1)
+    error = mx.abs(got.astype(mx.float32) - expected)
+    return float(mx.where(error == 0, 0.0, error / allowed).max())
 
 
 @pytest.mark.parametrize(("k", "n", "group_size", "bits", "dtype"), CASES)
@@ -88,6 +96,17 @@ def test_a_row_has_the_same_bits_alone_and_among_others(
             record_claim("verify_matmul", f"{count} rows on {machine}", held, bits=True)
         held = off(expected, x, matrix, group_size, bits) <= 1
         record_claim("verify_matmul", f"values on {machine}", held)
+
+
+# Where MLX takes qmv_fast, and where it takes qmv.
+@pytest.mark.parametrize(("k", "n", "group_size"), [(1024, 8, 64), (192, 10, 32)])
+def test_a_row_has_the_bits_of_stock_mlx_s_single_row(k, n, group_size, record_claim):
+    dtype = mx.float32
+    matrix, x = weights(k, n, group_size, 4, dtype), rows_of(1, k, dtype)
+    for machine in every_machine():
+        stock = mlx_kernels.quantized_matmul(machine, x, *matrix, group_size=group_size, bits=4)
+        held = mx.array_equal(multiply(machine, x, matrix, group_size, 4), stock)
+        record_claim("verify_matmul", f"MLX's single row on {machine}", held, bits=True)
 
 
 @pytest.mark.parametrize("count", range(1, 17))
@@ -116,8 +135,11 @@ def test_extreme_and_denormal_rows(flush, record_claim):
     machine = Machine(flush_denormals=flush)
     got = multiply(machine, x, matrix, 32, 4)
     normal = slice(2, 5) if flush else slice(0, 5)
-    held = off(got[normal], x[normal], matrix, 32, 4) <= 1 and mx.all(mx.isfinite(got))
+    smallest = 0.0 if flush else 2.0**-149
+    held = off(got[normal], x[normal], matrix, 32, 4, smallest) <= 1 and mx.all(mx.isfinite(got))
     record_claim("verify_matmul", "extreme values", held)
+    # Zeros in the place of small values would be noticed.
+    assert flush or off(mx.zeros_like(got[1:2]), x[1:2], matrix, 32, 4, smallest) > 1
     # A small nibble's element is scaled down by 4096 first, which takes it under the smallest.
     assert float(mx.abs(got[:2]).max()) < 1e-35
     alone = [multiply(machine, x[i : i + 1], matrix, 32, 4) for i in range(5)]
