@@ -30,7 +30,7 @@ from engine import (
 )
 from sidecar.upstream.capabilities import Capabilities, look, model_info
 from sidecar.upstream.codec import UpstreamCodec
-from sidecar.upstream.connection import Connection, Patience, Refused, Unavailable, error_in
+from sidecar.upstream.connection import Connection, Patience, Refused, Silent, Unavailable, error_in
 from sidecar.upstream.dialect import asked
 from sidecar.upstream.fallback import LocalReply, local_request
 from sidecar.upstream.prompt import Prompt, unpack
@@ -177,7 +177,7 @@ class UpstreamBackend:
         self._changed()
 
     async def _keep_looking(self) -> None:
-        """Until it is there, and whenever it went."""
+        """Until it is there, and whenever it went or may have gone."""
         while True:
             try:
                 async with asyncio.timeout(_LOOK_SECONDS):
@@ -186,15 +186,34 @@ class UpstreamBackend:
                 self._set_down(str(error) or "it did not answer in time")
                 await asyncio.sleep(self._patience.again)
             else:
-                self._found = found
-                self._ways = Ways(gaps=found.gaps, calls="tool_choice" if found.tools else "schema")
-                self._model = model_info(found, self._url, self._context)
-                if self._down:
-                    log.info("the upstream %s decodes %s", self._url, found.model)
-                self._down = ""
                 self._asked.clear()
-                self._changed()
+                self._set_found(found)
                 await self._asked.wait()
+
+    def _set_found(self, found: Capabilities) -> None:
+        if self._down or self._found is None or found.model != self._found.model:
+            log.info("the upstream %s decodes %s", self._url, found.model)
+        self._found = found
+        self._ways = Ways(gaps=found.gaps, calls="tool_choice" if found.tools else "schema")
+        self._model = model_info(found, self._url, self._context)
+        self._down = ""
+        self._changed()
+
+    async def _has_another_model(self, than: str) -> bool:
+        """Whether it decodes another one by now: it may have been restarted."""
+        if self._wanted is not None:
+            return False
+        # Many may find out at once.
+        if self._model_name() == than:
+            with contextlib.suppress(Unavailable, TimeoutError):
+                async with asyncio.timeout(_LOOK_SECONDS):
+                    found = await look(self._connection, None)
+                if found.model != self._model_name():
+                    self._set_found(found)
+        return self._model_name() != than
+
+    def _model_name(self) -> str:
+        return self._found.model if self._found is not None else self._wanted or ""
 
     def _set_down(self, why: str) -> None:
         if why != self._down:
@@ -252,6 +271,9 @@ class UpstreamBackend:
             except Unavailable as error:
                 if error.down:
                     self._set_down(error.message)
+                elif isinstance(error, Silent):
+                    # Whether it is stuck or busy shows when it is looked at.
+                    self._asked.set()
                 busy = error.code == Overloaded.code
                 if reply.begun or busy or not self._local_is_ready():
                     raise
@@ -273,13 +295,13 @@ class UpstreamBackend:
             self._fail(request.id, "engine_error", f"upstream: {type(error).__name__}: {error}")
 
     async def _remotely(self, reply: RemoteReply, prompt: Prompt) -> None:
-        """Once more where nothing was sent yet and that may help, or in another way. Raises
-        Unavailable, Refused."""
-        retried, before = False, self._ways
+        """Once more where nothing was sent yet and that may help, or in another way, or of another
+        model. Raises Unavailable, Refused."""
+        retried, renewed, model, before = False, False, self._model_name(), self._ways
         ways = before
         while True:
             try:
-                await self._stream(reply, prompt, ways)
+                await self._stream(reply, prompt, model, ways)
                 self._ways = self._ways.changed(before, ways)
                 return
             except Unavailable as error:
@@ -290,15 +312,19 @@ class UpstreamBackend:
                 retried = True
                 await asyncio.sleep(pause)
             except Refused as error:
+                unknown = error.status == 404 and not reply.begun and not renewed
+                if unknown and await self._has_another_model(than=model):
+                    renewed, model, before = True, self._model_name(), self._ways
+                    ways = before
+                    continue
                 other = None if reply.begun else other_ways(ways, prompt, error)
                 if other is None:
                     raise
                 log.info("the upstream is asked in another way: %s", error.message)
                 ways = other
 
-    async def _stream(self, reply: RemoteReply, prompt: Prompt, ways: Ways) -> None:
+    async def _stream(self, reply: RemoteReply, prompt: Prompt, model: str, ways: Ways) -> None:
         reply.listen(prompt, ways)
-        model = self._found.model if self._found is not None else self._wanted or ""
         wanted = asked(reply.request, prompt, model, ways)
         base = self._connection.root if wanted.below_root else self._connection.url
         async with self._connection.events(base + wanted.path, wanted.body) as events:

@@ -49,11 +49,27 @@ class Unavailable(PillionError):
         self.pause = pause
 
 
-class Refused(RequestError):
-    """The upstream answered that it will not do this."""
+class Silent(Unavailable):
+    """It said nothing for as long as it may: stuck, or busy with the requests of others, which
+    another one would make worse."""
 
-    def __init__(self, message: str, *, field: str | None = None, code: str | None = None) -> None:
+    def __init__(self) -> None:
+        super().__init__("it did not say anything in time", down=False)
+
+
+class Refused(RequestError):
+    """The upstream answered that it will not do this. status: of HTTP, if it came with one."""
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        field: str | None = None,
+        code: str | None = None,
+        status: int | None = None,
+    ) -> None:
         super().__init__(message, field=field, code=code)
+        self.status = status
 
 
 class Connection:
@@ -87,13 +103,15 @@ class Connection:
     @contextlib.asynccontextmanager
     async def events(self, url: str, body: Any) -> AsyncIterator[AsyncIterator[Any]]:
         """The JSON of each event that answers `body`. Leaving closes the connection, which is how
-        an upstream learns that nobody wants the rest. Raises Unavailable, Refused."""
+        an upstream learns that nobody wants the rest. Raises Unavailable, Silent, Refused."""
         headers = {"content-type": "application/json", "accept": "text/event-stream"}
         content = msgspec.json.encode(body)
-        with _failures():
+        with _failures(), _silence():
             async with self._http.stream("POST", url, content=content, headers=headers) as answer:
                 if answer.status_code != 200:
-                    raise _error(answer.status_code, await _start_of(answer), answer.headers)
+                    raise _error(
+                        answer.status_code, await _start_of(answer, _MOST_ERROR), answer.headers
+                    )
                 kind = answer.headers.get("content-type", "")
                 yield _whole(answer) if kind.startswith("application/json") else _events(answer)
 
@@ -114,18 +132,29 @@ def _failures() -> Any:
         raise Unavailable(f"{type(error).__name__}: {error}") from error
 
 
-async def _start_of(answer: httpx2.Response) -> bytes:
-    data = b""
+@contextlib.contextmanager
+def _silence() -> Any:
+    try:
+        yield
+    except httpx2.ReadTimeout as error:
+        raise Silent from error
+
+
+async def _start_of(answer: httpx2.Response, most: int) -> bytes:
+    data = bytearray()
     async for chunk in answer.aiter_bytes():
         data += chunk
-        if len(data) > _MOST_ERROR:
+        if len(data) > most:
             break
-    return data[:_MOST_ERROR]
+    return bytes(data[:most])
 
 
 async def _whole(answer: httpx2.Response) -> AsyncIterator[Any]:
     """Of a server that does not stream this: its one event."""
-    yield _json(await answer.aread())
+    data = await _start_of(answer, _MOST_LINE + 1)
+    if len(data) > _MOST_LINE:
+        raise Unavailable(f"its reply is longer than {_MOST_LINE} bytes", down=False)
+    yield _json(data)
 
 
 async def _events(answer: httpx2.Response) -> AsyncIterator[Any]:
@@ -181,7 +210,7 @@ def _error(status: int, body: bytes, headers: httpx2.Headers) -> PillionError:
     full = status == 413 or ("context" in words and ("length" in words or "exceed" in words))
     code = ContextLengthExceeded.code if full else None
     param = fields.get("param") if isinstance(fields.get("param"), str) else None
-    return Refused(message, field=param, code=code)
+    return Refused(message, field=param, code=code, status=status)
 
 
 def _pause(headers: httpx2.Headers) -> float | None:

@@ -43,7 +43,7 @@ class _Call(Struct, frozen=True):
 
 class Listener:
     """Takes the events of one reply. tools: the names of those that may be called. must_call: one
-    has to be, so what is said before is held back. by_schema: what is said is that call
+    has to be, so what comes before is held back. by_schema: what is said is that call
     (`sidecar.upstream.forced_call`).
 
     called: whether it made a call.
@@ -94,20 +94,20 @@ class Listener:
         return held
 
     def _hold(self, pieces: list[Piece]) -> list[Piece]:
-        if not self.called:
-            self._held += [piece for piece in pieces if isinstance(piece, Said | Unread)]
-            pieces = [piece for piece in pieces if not isinstance(piece, Said | Unread)]
-            self.called = any(isinstance(piece, ToolCall) for piece in pieces)
-            if not self.called and self.ended and self._by_schema:
-                return [*pieces, *self._call_by_schema()]
-        return [*self.rest(), *pieces] if self.called else pieces
+        """Reasoning, too: a reply that was begun cannot be asked for in another way."""
+        if self.called:
+            return pieces
+        self._held += pieces
+        self.called = any(isinstance(piece, ToolCall) for piece in pieces)
+        if not self.called and self.ended and self._by_schema:
+            self._call_by_schema()
+        return self.rest() if self.called else []
 
-    def _call_by_schema(self) -> list[Piece]:
+    def _call_by_schema(self) -> None:
         call = read_call(self._said)
-        if call is None or call.name not in self._tools:
-            return []
-        self.called, self._held = True, []
-        return [call]
+        if call is not None and call.name in self._tools:
+            self.called = True
+            self._held = [*(one for one in self._held if isinstance(one, Reasoned)), call]
 
     def _choice(self, choice: dict[str, Any]) -> list[Piece]:
         delta = choice.get("delta") or {}

@@ -58,13 +58,14 @@ Script = Callable[[Call, Answer], Awaitable[None]]
 
 
 class ScriptedUpstream:
-    """`url` is what `[engine] upstream` names. script: answers everything that is posted."""
+    """`url` is what `[engine] upstream` names. script: answers everything that is posted. models:
+    what it lists."""
 
     def __init__(self, script: Script, models: Any = None, props: Any = None) -> None:
         self.script = script
         self.calls: list[Call] = []
         self.port = 0
-        self._models = models or {"data": [{"id": "big", "max_model_len": 8192}]}
+        self.models: Any = models or {"data": [{"id": "big", "max_model_len": 8192}]}
         self._props = props
         self._server: asyncio.Server | None = None
         self._open: set[asyncio.Task[None]] = set()
@@ -106,7 +107,7 @@ class ScriptedUpstream:
         body = await reader.readexactly(int(headers.get("content-length", 0)))
         answer = Answer(writer)
         if path == "/v1/models":
-            await answer.json(self._models)
+            await answer.json(self.models)
         elif path == "/props":
             await answer.json(self._props or {}, 200 if self._props else 404)
         else:

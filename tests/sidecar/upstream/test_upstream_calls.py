@@ -52,6 +52,29 @@ async def test_a_call_is_made_by_schema_where_tool_choice_is_not_heeded(
     assert f'"name":"{name}"' in told[0]["content"]
 
 
+@pytest.mark.parametrize("stream", [False, True])
+async def test_a_model_that_reasons_and_heeds_no_tool_choice(stream: bool) -> None:
+    async def script(call: Call, answer: Answer) -> None:
+        if "response_format" not in call.body:
+            await answer.events(
+                delta(reasoning_content="no call"), delta("stop", content="Look."), usage(9, 4)
+            )
+            return
+        made = json.dumps({"name": "look", "arguments": {"a": 1}})
+        await answer.events(
+            delta(reasoning_content="one call"), delta("stop", content=made), usage(9, 9)
+        )
+
+    async with upstream(script) as served, door(served.url) as (client, _):
+        for _ in range(2):
+            answer = await chat(client, tools=TOOLS, tool_choice="required", stream=stream)
+            assert '"name":"look","arguments":"{\\"a\\":1}"' in answer.text
+            assert '"reasoning_content":"one call"' in answer.text
+            assert "no call" not in answer.text
+            assert "Look." not in answer.text
+    assert ["tools" in call.body for call in served.calls] == [True, False, False]
+
+
 async def test_a_template_without_tools_is_not_asked_twice() -> None:
     props = LLAMA | {"chat_template_caps": {"supports_tools": False}}
     async with upstream(schemas_alone, props=props) as served, door(served.url) as (client, engine):
