@@ -41,7 +41,8 @@ _TOOL = {
 
 class Chaos(Struct, frozen=True, kw_only=True):
     """What happened. requests: that reached the engine; endings: of them, by kind.
-    not_ended_once: requests with no ending, or with several. answers: what clients saw, by kind.
+    not_ended_once: requests with no ending, or with several. answers: what clients saw, by kind;
+    ``garbage`` was turned away, ``garbage 200`` was not.
     broken_streams: that were read to the end and had none. leaked_sequences: open in the engine
     when every client was gone. rss_growth_share: of the process, since it was warm.
     max_wait_rounds_interactive: turns of others before a keystroke's first own one."""
@@ -64,6 +65,12 @@ class Chaos(Struct, frozen=True, kw_only=True):
             found.append(f"{self.not_ended_once} requests did not end exactly once")
         if self.broken_streams:
             found.append(f"{self.broken_streams} streams stopped without an ending")
+        for answer, count in sorted(self.answers.items()):
+            # A daemon that has too much to do may say so.
+            if len(answer) == 3 and answer.startswith("5") and answer != "503":
+                found.append(f"{count} requests were answered with {answer}")
+            elif answer.startswith("garbage "):
+                found.append(f"garbage was answered with {answer.split()[1]}, {count} times")
         if self.leaked_sequences:
             found.append(f"{self.leaked_sequences} sequences are still open")
         if self.rss_growth_share > FLAT and self.seconds >= FILLED_SECONDS:
@@ -214,11 +221,15 @@ class Clients:
             writer.write(self._random.randbytes(200))
         else:
             reader, writer = await self._open("/v1/chat/completions", bad)
-        with contextlib.suppress(OSError):
-            writer.write_eof()
-            await reader.read()
-        await _close(writer)
-        return "garbage"
+        answer = b""
+        try:
+            with contextlib.suppress(OSError):
+                writer.write_eof()
+                answer = await reader.read()
+        finally:
+            await _close(writer)
+        turned_away = not answer or _status(answer).startswith("4")
+        return "garbage" if turned_away else f"garbage {_status(answer)}"
 
     def _request(self) -> tuple[str, dict[str, Any]]:
         """Some door, and something to ask it."""
@@ -270,7 +281,7 @@ class Clients:
 
     def _judge(self, path: str, body: dict[str, Any], answer: bytes) -> str:
         """What a client that read everything got."""
-        status = answer[9:12].decode(errors="replace")
+        status = _status(answer)
         if status != "200" or not body.get("stream"):
             return status or "nothing"
         endings = {
@@ -284,6 +295,10 @@ class Clients:
         if sum(answer.count(ending) for ending in endings) != 1:
             self.broken += 1
         return "stream"
+
+
+def _status(answer: bytes) -> str:
+    return answer[9:12].decode(errors="replace")
 
 
 async def _close(writer: asyncio.StreamWriter) -> None:

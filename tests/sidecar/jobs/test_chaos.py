@@ -2,11 +2,29 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
+from typing import Any
+
 import pytest
+from waiting import until
 
 from engine import Chunk, EngineOptions, Finished, GenerateRequest, Prefilling, Priority
 from sidecar.cli.bench_chaos import run
-from sidecar.jobs.chaos import Chaos, Ledger
+from sidecar.jobs.chaos import Chaos, Clients, Ledger
+from sidecar.runtime_dir import Address
+
+FINE: dict[str, Any] = {
+    "seconds": 600.0,
+    "requests": 5,
+    "endings": {},
+    "not_ended_once": 0,
+    "answers": {"200": 3, "stream": 2, "400": 1, "503": 1, "429": 1, "left": 4, "garbage": 2},
+    "broken_streams": 0,
+    "leaked_sequences": 0,
+    "rss_growth_share": 0.0,
+    "max_wait_rounds_interactive": 2,
+}
 
 
 def request(id: str, priority: Priority = Priority.AGENT) -> GenerateRequest:
@@ -45,19 +63,9 @@ def test_a_keystrokes_wait_is_counted_in_turns_of_others() -> None:
 
 
 def test_what_should_not_have_happened_is_said() -> None:
-    fine = {
-        "seconds": 600.0,
-        "requests": 5,
-        "endings": {},
-        "not_ended_once": 0,
-        "answers": {},
-        "broken_streams": 0,
-        "leaked_sequences": 0,
-        "rss_growth_share": 0.0,
-        "max_wait_rounds_interactive": 2,
-    }
-    assert Chaos(**fine).problems == []
+    assert Chaos(**FINE).problems == []
     bad = {
+        "answers": {"200": 9, "500": 1},
         "not_ended_once": 1,
         "broken_streams": 1,
         "leaked_sequences": 1,
@@ -65,8 +73,36 @@ def test_what_should_not_have_happened_is_said() -> None:
         "max_wait_rounds_interactive": 3,
     }
     for name, value in bad.items():
-        assert len(Chaos(**fine | {name: value}).problems) == 1
-    assert Chaos(**fine | {"seconds": 20.0, "rss_growth_share": 0.2}).problems == []
+        assert len(Chaos(**FINE | {name: value}).problems) == 1
+    assert Chaos(**FINE | {"seconds": 20.0, "rss_growth_share": 0.2}).problems == []
+
+
+async def test_a_daemon_that_fails_at_everything_is_found_out() -> None:
+    open: set[asyncio.Task[None] | None] = set()
+
+    async def fail(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        open.add(asyncio.current_task())
+        with contextlib.suppress(OSError, asyncio.IncompleteReadError):
+            head = await reader.readuntil(b"\r\n\r\n")
+            await reader.readexactly(int(head.split(b"Content-Length: ")[1].split(b"\r\n")[0]))
+        writer.write(b"HTTP/1.1 500 Wrong\r\n\r\n")
+        writer.close()
+        with contextlib.suppress(OSError):
+            await writer.wait_closed()
+        open.discard(asyncio.current_task())
+
+    async with await asyncio.start_server(fail, "127.0.0.1", 0) as server:
+        url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        clients = Clients(Address(pid=1, socket="", url=url, version="", model=""), 0)
+        async with asyncio.timeout(60):
+            while not {"500", "garbage 500"} <= set(clients.answers):
+                await clients.run(16, 0.05)
+            await until(lambda: not open)
+    said = Chaos(**FINE | {"answers": dict(clients.answers)}).problems
+    assert [problem.split(" ", 1)[1] for problem in said] == [
+        "requests were answered with 500",
+        f"was answered with 500, {clients.answers['garbage 500']} times",
+    ]
 
 
 @pytest.mark.slow
