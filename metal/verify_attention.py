@@ -2,9 +2,10 @@
 
     y_i = softmax(scale q_i K^T) V over the keys up to the row's own position
 
-(flash decoding, arXiv:2205.14135 and its split over keys). All query rows of all heads that share
-a key head are in one threadgroup, so keys and values are read from memory once whatever the number
-of rows is. Stock MLX does so up to 8 rows and 32 rows times heads; above, each head reads them.
+(flash decoding, arXiv:2205.14135 and its split over keys). Up to 64 query rows times heads that
+share a key head are in one threadgroup, which reads keys and values once; more of them are in
+several, each of which reads them, from memory or from a cache. Stock MLX reads them once up to 8
+rows and 32 rows times heads; above, each head reads them.
 
 Exactness: a row's bits depend on its own query and on the keys up to its position, not on how many
 rows are asked for together or what is behind it: the context is split at multiples of `BLOCK`
@@ -80,8 +81,8 @@ def verify_attention(
     q: (B, H, T, D), T up to 16. k, v: (B, H_kv, N, D), of the same dtype; the elements of a row lie
     side by side, everything else may be strided, as slices of a cache are.
 
-    Memory: reads q, k and v once; writes and reads (D + 2) floats for each row and block of `BLOCK`
-    keys; writes y.
+    Memory: reads q once, k and v once for each 64 rows times heads of a key head;
+    writes and reads (D + 2) floats for each row and block of `BLOCK` keys; writes y.
     """
     batch, heads, queries, width = q.shape
     key_heads, keys = k.shape[1], k.shape[2]
