@@ -70,7 +70,9 @@ def test_the_state_from_the_tape_is_that_of_fewer_rows(shape, dtype, record_clai
                 continue
             few = part(rows, slice(0, keep))
             some, behind, _ = gated_delta(*few, state, compiler=compiler)
-            record_claim("gated_delta", f"{keep} rows", same(some, y[:, :keep]), bits=True)
+            record_claim(
+                "gated_delta", f"{keep} rows, {machine}", same(some, y[:, :keep]), bits=True
+            )
             record_claim(
                 "gated_delta_replay", f"{keep} rows, {machine}", same(got, behind), bits=True
             )
@@ -129,13 +131,25 @@ def test_rows_that_are_masked_leave_the_state(record_claim):
             there = [t for t in range(4) if mask[index, t]]
             few = tuple(x[index : index + 1, there] for x in rows)
             alone = gated_delta(*few, state[index : index + 1], compiler=compiler)
-            record_claim("gated_delta", "masked", same(y[index, there], alone[0][0]), bits=True)
-            record_claim("gated_delta", "masked", same(after[index], alone[1][0]), bits=True)
+            record_claim(
+                "gated_delta",
+                f"sequence {index}, {machine}",
+                same(y[index, there], alone[0][0]),
+                bits=True,
+            )
+            record_claim(
+                "gated_delta",
+                f"state {index}, {machine}",
+                same(after[index], alone[1][0]),
+                bits=True,
+            )
         for keep in range(1, 5):
             few = part(rows, slice(0, keep))
             state_then = gated_delta(*few, state, mask[:, :keep], compiler=compiler)[1]
             got = replay(tape, keep, compiler=compiler)
-            record_claim("gated_delta_replay", "masked", same(got, state_then), bits=True)
+            record_claim(
+                "gated_delta_replay", f"{keep} masked, {machine}", same(got, state_then), bits=True
+            )
         assert mx.all(y[0, 1] == 0)
         clean = part(rows, slice(2, 4))
         expected = reference(*clean, state, mask[:, 2:])

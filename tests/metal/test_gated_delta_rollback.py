@@ -57,7 +57,7 @@ def test_the_tape_says_what_a_re_run_does_on_the_builtin_pair(target, record_cla
         for keep in range(1, ROWS + 1):
             conv_window, expected = layer.replay(keep)
             held = mx.array_equal(reference_replay(by_ops, keep), expected)
-            record_claim("ops", f"layer {number}, {keep} rows", bool(held), bits=True)
+            record_claim("mlx operations", f"layer {number}, {keep} rows", bool(held), bits=True)
             again = gated_delta(*part(rows, slice(0, keep)), state, compiler=compiler)[1]
             from_tape = replay(tape, keep, compiler=compiler)
             record_claim(

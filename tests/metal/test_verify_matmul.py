@@ -178,7 +178,7 @@ def test_rows_of_experts_are_the_products_with_each(shared, record_claim):
             row = slot // shared
             alone = multiply(machine, x[row : row + 1], of_expert, 32, 4)
             held = mx.array_equal(got[slot : slot + 1], alone)
-            record_claim("verify_gather", f"slot {slot} is as alone", held, bits=True)
+            record_claim("verify_gather", f"slot {slot} is as alone, {machine}", held, bits=True)
 
 
 def test_an_expert_with_more_than_sixteen_slots_takes_another_pass():
