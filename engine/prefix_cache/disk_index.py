@@ -15,12 +15,13 @@ from engine.prefix_cache.record import Head, PrefixHash
 
 @dataclass
 class Stored:
-    """A record in the folder. size: of the file. head: None if it is another model's. worth: as in
-    `MemoryTier`."""
+    """A record in the folder. size: of the file. head: None if it is another model's. ours: this
+    process computed it. worth: as in `MemoryTier`."""
 
     name: str
     size: int
     head: Head | None
+    ours: bool = False
     hits: int = 0
     worth: float = 0.0
 
@@ -66,12 +67,25 @@ class DiskIndex:
             if not here:
                 del self._starts[head.start]
             self._behind[head.before] -= 1
+            if not self._behind[head.before]:
+                del self._behind[head.before]
 
     def use(self, name: str) -> None:
         """A request went on from this record."""
         if (stored := self._stored.get(name)) is not None:
             stored.hits += 1
             self._appraise(stored)
+
+    def claim(self, name: str) -> bool:
+        """This process computed what is there under that name; False if nothing is."""
+        if (stored := self._stored.get(name)) is not None:
+            stored.ours = True
+        return stored is not None
+
+    def wrote(self, name: str) -> bool:
+        """Whether this process computed that record."""
+        stored = self._stored.get(name)
+        return stored is not None and stored.ours
 
     def _appraise(self, stored: Stored) -> None:
         tokens = len(stored.head.tokens) if stored.head is not None else 1

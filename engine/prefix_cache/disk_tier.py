@@ -56,6 +56,10 @@ class DiskTier:
         self._index = DiskIndex()
         self._guard = threading.Condition()
         self._jobs: deque[Callable[[], None]] = deque()
+        # Those of the jobs that somebody waits for.
+        self._loads: set[Callable[[], None]] = set()
+        # Names of files of no use, which are the writer's.
+        self._left: set[str] = set()
         self._writes: deque[Record] = deque()
         self._waiting = 0
         self._paused = 0
@@ -73,12 +77,17 @@ class DiskTier:
 
     def load(self, found: Sequence[Stored]) -> Future[list[Record]]:
         """Read and check these; ends before the first that is not what it should be."""
-        return self._ask(lambda: self._load(found))
+        return self._ask(lambda: self._load(found), load=True)
 
     def hottest(self, most_bytes: int) -> list[tuple[Tokens, Stored]]:
         """See `DiskIndex.hottest`."""
         with self._guard:
             return self._index.hottest(most_bytes)
+
+    def wrote(self, name: str) -> bool:
+        """See `DiskIndex.wrote`."""
+        with self._guard:
+            return self._index.wrote(name)
 
     @property
     def opened(self) -> bool:
@@ -106,7 +115,8 @@ class DiskTier:
         return self._ask(self._clear)
 
     def verify(self) -> Future[tuple[int, int]]:
-        """Read every file; how many there are, and how many were damaged and are gone."""
+        """Read every file; how many there are, and how many were damaged, which go if this
+        process is the writer. What is to be loaded comes in between."""
         return self._ask(self._verify)
 
     @property
@@ -130,7 +140,7 @@ class DiskTier:
 
     # The thread.
 
-    def _ask(self, work: Callable[[], T]) -> Future[T]:
+    def _ask(self, work: Callable[[], T], *, load: bool = False) -> Future[T]:
         """Have the thread do this before it writes on."""
         answer: Future[T] = Future()
         answer.set_running_or_notify_cancel()
@@ -145,6 +155,8 @@ class DiskTier:
         with self._guard:
             if not self._ended:
                 self._jobs.append(job)
+                if load:
+                    self._loads.add(job)
                 self._guard.notify()
                 return answer
         answer.set_exception(EngineError("the prefix cache on disk is closed"))
@@ -174,7 +186,7 @@ class DiskTier:
             with self._guard:
                 if not self._jobs and not self._writes and not self._ending:
                     self._guard.wait(LOOK_SECONDS if self.state == "reading" else None)
-                job = self._jobs.popleft() if self._jobs else None
+                job = self._next_job()
                 if job is None and not self._writes and self._ending:
                     return
             try:
@@ -186,6 +198,23 @@ class DiskTier:
                     self._look()
             except OSError as error:
                 self._failed(error)
+
+    def _next_job(self) -> Callable[[], None] | None:
+        if not self._jobs:
+            return None
+        job = self._jobs.popleft()
+        self._loads.discard(job)
+        return job
+
+    def _serve(self) -> None:
+        """In the middle of something long: load what is asked for next."""
+        while True:
+            with self._guard:
+                if not self._jobs or self._jobs[0] not in self._loads:
+                    return
+                job = self._jobs.popleft()
+                self._loads.discard(job)
+            job()
 
     def _open(self) -> str:
         """The state from now on."""
@@ -214,7 +243,8 @@ class DiskTier:
             gone = [stored.name for stored in self._index if stored.name not in names]
             for name in gone:
                 self._index.discard(name)
-            fresh = [name for name in sorted(names) if name not in self._index]
+            self._left &= names
+            fresh = [name for name in sorted(names - self._left) if name not in self._index]
         for name in fresh:
             if (stored := self._head(name)) is not None:
                 with self._guard:
@@ -243,11 +273,15 @@ class DiskTier:
         return Stored(name, size, head if ours else None)
 
     def _lose(self, name: str, damage: DamagedRecord) -> None:
-        """A file that is of no use to anybody."""
-        reason = "foreign" if "format" in str(damage) else "damaged"
-        log.warning("prefix cache: %s: %s; it is removed", name, damage)
-        self.evictions[reason] += 1
-        self.folder.remove(name)
+        """A file that is of no use here. Its writer may be of another version, to which it is."""
+        if self.folder.writable:
+            reason = "foreign" if "format" in str(damage) else "damaged"
+            log.warning("prefix cache: %s: %s; it is removed", name, damage)
+            self.evictions[reason] += 1
+            self.folder.remove(name)
+        else:
+            log.warning("prefix cache: %s: %s; it is not used", name, damage)
+            self._left.add(name)
         with self._guard:
             self._index.discard(name)
 
@@ -255,6 +289,9 @@ class DiskTier:
         """Become the writer if the other one is gone; see what it has written if not."""
         if self.folder.try_lock():
             self.state, self.detail = "writing", ""
+            # What was left to the other one is this one's now.
+            self._left.clear()
+            self._looked = -1
         if self.folder.changed() != self._looked:
             self._scan()
 
@@ -292,7 +329,9 @@ class DiskTier:
         if self._paused:
             self._paused -= 1
             return
-        if head.name in self._index or self.state != "writing":
+        with self._guard:
+            known = self._index.claim(head.name)
+        if known or self.state != "writing":
             return
         try:
             self._make_room(record.nbytes)
@@ -301,7 +340,7 @@ class DiskTier:
             self._failed(error)
             return
         with self._guard:
-            self._index.add(Stored(head.name, size, head))
+            self._index.add(Stored(head.name, size, head, ours=True))
         self._make_room(0)
         self._drop_plain(head)
 
@@ -358,15 +397,17 @@ class DiskTier:
         return len(names)
 
     def _verify(self) -> tuple[int, int]:
-        names, before = self.folder.records(), self.evictions["damaged"]
+        names, damaged = self.folder.records(), 0
         for name in names:
+            self._serve()
             try:
                 decode(self.folder.read(name))
             except DamagedRecord as damage:
+                damaged += "format" not in str(damage)
                 self._lose(name, damage)
             except OSError:
                 continue
-        return len(names), self.evictions["damaged"] - before
+        return len(names), damaged
 
     def _keep_uses(self) -> None:
         if not self.folder.writable:

@@ -9,7 +9,7 @@ import contextlib
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import Future
+from concurrent.futures import Future, wait
 from dataclasses import dataclass, field
 from typing import Any, Generic
 
@@ -40,23 +40,32 @@ Unpack = Callable[[Mapping[str, Array], int, int], tuple[R, S | None]]
 FEWEST_ON_DISK = 16
 # After a restart the hottest prefixes fill this share of the memory budget.
 WARM_SHARE = 0.5
-# What disk has is waited for at most so long; then the prompt is computed.
-FETCH_SECONDS = 2.0
+# What disk has is waited for so long, and for each byte as long as a slow one takes, but never
+# longer; then the prompt is computed.
+LEAST_FETCH_SECONDS, FETCH_SECONDS = 0.25, 2.0
+SLOW_BYTES_A_SECOND = 500e6
 MOST_NODES_SHOWN = 2000
 MOST_UNSAVED = 32
+MOST_LATE = 4
 
 
 @dataclass
 class Fetch:
-    """Records on their way from disk."""
+    """Records on their way from disk. nbytes: of their files."""
 
     records: Future[list[Record]]
+    nbytes: int
     began: float = field(default_factory=time.monotonic)
 
     @property
     def over(self) -> bool:
         """Whether there is nothing to wait for any more."""
-        return self.records.done() or time.monotonic() - self.began > FETCH_SECONDS
+        patience = min(LEAST_FETCH_SECONDS + self.nbytes / SLOW_BYTES_A_SECOND, FETCH_SECONDS)
+        return self.records.done() or time.monotonic() - self.began > patience
+
+    def wait(self, seconds: float) -> None:
+        """Until they are there, for at most so long."""
+        wait([self.records], seconds)
 
 
 class PrefixCache(Generic[R, S]):
@@ -88,7 +97,8 @@ class PrefixCache(Generic[R, S]):
         self._pack, self._unpack = pack, unpack
         # In order; a dictionary, because what is evicted must not be held on to.
         self._unsaved: dict[Node[R, S], None] = {}
-        self._written: set[str] = set()
+        # What came too late for the prompt that had asked for it.
+        self._late: list[tuple[Tokens, Fetch]] = []
         self._hot: list[tuple[Tokens, Stored]] | None = None
         self._warming: Future[list[Record]] | None = None
         self._hits: Counter[tuple[str, str]] = Counter()
@@ -104,6 +114,7 @@ class PrefixCache(Generic[R, S]):
         matter."""
         if self.disk is None or not self.disk.opened:
             return None
+        self._take_late()
         hit = self.memory.lookup(tokens)
         known = hit.length if hit is not None else 0
         found = self.disk.find(tokens, known, recurrent=self.memory.recurrent)
@@ -112,11 +123,12 @@ class PrefixCache(Generic[R, S]):
         last = found[-1].head
         if last is None or min(last.end, len(tokens)) - known < FEWEST_ON_DISK:
             return None
-        return Fetch(self.disk.load(found))
+        return Fetch(self.disk.load(found), sum(stored.size for stored in found))
 
     def admit(self, tokens: Tokens, fetch: Fetch) -> None:
-        """Take what has come of it into memory."""
+        """Take what has come of it into memory; the rest is for a later prompt."""
         if not fetch.records.done():
+            self._late = [*self._late[1 - MOST_LATE :], (tokens, fetch)]
             return
         with contextlib.suppress(Exception):
             # Whatever went wrong is a miss.
@@ -124,8 +136,19 @@ class PrefixCache(Generic[R, S]):
                 head = record.head
                 self._take(np.concatenate([tokens[: head.start], head.tokens]), record)
 
+    def _take_late(self) -> None:
+        late, self._late = self._late, []
+        for tokens, fetch in late:
+            hit = self.memory.lookup(tokens)
+            # What was computed meanwhile is not from disk.
+            if hit is None or hit.length < len(tokens) - 1:
+                self.admit(tokens, fetch)
+            elif not fetch.records.done():
+                self._late.append((tokens, fetch))
+
     def _take(self, prompt: Tokens, record: Record) -> None:
         """Put a record into the tree. prompt: all tokens up to its end."""
+        assert self.disk is not None
         assert self._unpack is not None
         head = record.head
         try:
@@ -146,7 +169,7 @@ class PrefixCache(Generic[R, S]):
             if one.start < head.start:
                 break
             one.stored, one.fetched = one.stored or name, True
-            one.earlier = one.earlier or name not in self._written
+            one.earlier = one.earlier or not self.disk.wrote(name)
         if node.stored == name:
             node.snapshot_stored = head.snapshot
 
@@ -253,7 +276,6 @@ class PrefixCache(Generic[R, S]):
         fingerprint = self.disk.fingerprint
         head = Head(fingerprint, before, after, node.tokens.copy(), node.start, with_state)
         self.disk.offer(Record(head, self._pack(node.rows, node.snapshot), {}))
-        self._written.add(head.name)
         node.stored, node.snapshot_stored = head.name, with_state
 
     def _spill_evicted(self, node: Node[R, S]) -> None:
@@ -338,6 +360,7 @@ class PrefixCache(Generic[R, S]):
     def _clear(self, answer: Callable[[CacheReport], None]) -> None:
         removed = self.memory.clear()
         self._unsaved.clear()
+        self._late.clear()
         if self._hot:
             self._hot.clear()
 

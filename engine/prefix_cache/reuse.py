@@ -44,7 +44,7 @@ LEAST_GAP, GAP_SHARE = 128, 1 / 16
 LEAST_SHARED = 32
 # Whoever waits for the first token does not wait for copies of what was computed so shortly before.
 PUT_OFF_TOKENS = 64
-# How long a turn waits for the disk when nobody else may have one.
+# How long a turn waits for the disk at most.
 WAIT_SECONDS = 0.005
 
 
@@ -125,7 +125,8 @@ class PrefixReuse:
         if progress.fetch is not None:
             if not progress.fetch.over:
                 # Other requests have their turns in between.
-                time.sleep(WAIT_SECONDS)
+                progress.fetch.wait(WAIT_SECONDS)
+            if not progress.fetch.over:
                 return False
             self.cache.admit(progress.prompt, progress.fetch)
             took = time.monotonic() - progress.fetch.began

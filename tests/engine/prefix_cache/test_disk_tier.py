@@ -8,6 +8,7 @@ import os
 import random
 import stat
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -19,8 +20,10 @@ sys.path.insert(0, str(Path(__file__).parent))
 from kept_tokens import cache, found, put, use
 
 from engine.prefix_cache.cache_folder import CacheFolder
+from engine.prefix_cache.disk_index import DiskIndex, Stored
 from engine.prefix_cache.disk_tier import DiskTier
-from engine.prefix_cache.prefix_cache import PrefixCache
+from engine.prefix_cache.prefix_cache import LEAST_FETCH_SECONDS, PrefixCache
+from engine.prefix_cache.record import Head
 
 STEM = list(range(100, 180))
 
@@ -291,6 +294,56 @@ def test_two_processes_one_writes_and_both_read(tmp_path):
     reader.close()
 
 
+def test_who_only_reads_leaves_files_of_no_use_to_the_writer(tmp_path, caplog):
+    writer, reader = cache(disk=opened(tmp_path)), cache(disk=opened(tmp_path))
+    saved(writer, STEM, [1, *STEM])
+    assert writer.disk is not None
+    assert reader.disk is not None
+    other, broken = sorted(tmp_path.glob("*.safetensors"))
+    other.write_bytes(other.read_bytes().replace(b"pillion-prefix-1", b"pillion-prefix-0"))
+    broken.write_bytes(broken.read_bytes()[:7])
+    for _ in range(3):
+        (tmp_path / "touched").touch()
+        (tmp_path / "touched").unlink()
+        reader.disk._ask(reader.disk._look).result()
+    assert [record.getMessage().split("; ")[-1] for record in caplog.records] == [
+        "it is not used"
+    ] * 2
+    reader.disk.verify().result()
+    assert (reader.disk.files, reader.status().evictions) == (0, ())
+    assert other.exists()
+    assert broken.exists()
+    writer.close()
+    reader.disk._ask(reader.disk._look).result()
+    assert not other.exists()
+    assert not broken.exists()
+    assert reader.disk.evictions == {"foreign": 1, "damaged": 1}
+    reader.close()
+
+
+def test_nothing_is_remembered_of_records_that_are_gone(tmp_path):
+    disk = opened(tmp_path, budget=20_000)
+    kept = cache(disk=disk)
+    for n in range(60):
+        saved(kept, [n, *range(50)])
+    assert disk.evictions["budget"] > 10
+    index = disk._index
+    assert sum(disk.wrote(stored.name) for stored in index) == len(index) < 50
+    assert set(index._behind) == {s.head.before for s in index if s.head is not None}
+    assert not any(isinstance(held, set) and held for held in vars(kept).values())
+    kept.close()
+
+
+def test_an_index_counts_what_is_behind_a_record_down_to_nothing():
+    index, tokens = DiskIndex(), np.arange(4, dtype=np.uint32)
+    for n in range(3):
+        index.add(Stored(f"{n}", 1, Head("f", "before", f"{n}", tokens, 0, snapshot=False)))
+    for n in range(3):
+        assert index._behind == {"before": 3 - n}
+        index.discard(f"{n}")
+    assert len(index._behind) == 0
+
+
 def test_files_that_vanish_are_misses(tmp_path):
     kept = cache(disk=opened(tmp_path))
     saved(kept, STEM)
@@ -351,4 +404,74 @@ def test_clear_and_verify(tmp_path):
     kept.disk.flush()
     assert reports[1].removed == 3
     assert list(tmp_path.glob("*.safetensors")) == []
+    kept.close()
+
+
+class SlowFolder(CacheFolder):
+    """Reading a file waits until `goes_on`."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path)
+        self.read_names: list[str] = []
+        self.goes_on = threading.Semaphore(0)
+        self.reads = threading.Semaphore(0)
+
+    def read(self, name):
+        self.read_names.append(name)
+        self.reads.release()
+        assert self.goes_on.acquire(timeout=60)
+        return super().read(name)
+
+
+def slow(disk: DiskTier) -> SlowFolder:
+    folder = SlowFolder(disk.folder.path)
+    disk.folder.close()
+    disk.folder = folder
+    assert folder.try_lock()
+    return folder
+
+
+def test_what_is_loaded_comes_between_the_files_that_are_verified(tmp_path):
+    disk = opened(tmp_path)
+    kept = cache(disk=disk)
+    saved(kept, *([n, *range(50)] for n in range(5)))
+    folder = slow(disk)
+    kept.memory.clear()
+    checked = disk.verify()
+    assert folder.reads.acquire(timeout=60)
+    prompt = np.asarray([3, *range(50)], np.uint32)
+    fetch = kept.fetch(prompt)
+    assert fetch is not None
+    # The file that is being read, and the one that was asked for.
+    for _ in range(2):
+        folder.goes_on.release()
+    fetch.records.result(timeout=60)
+    assert not checked.done()
+    for _ in range(4):
+        folder.goes_on.release()
+    assert checked.result(timeout=60) == (5, 0)
+    kept.admit(prompt, fetch)
+    assert found(kept, prompt.tolist()) == 51
+    kept.close()
+
+
+def test_what_comes_too_late_is_there_for_the_next(tmp_path):
+    disk = opened(tmp_path)
+    kept = cache(disk=disk)
+    saved(kept, STEM)
+    folder = slow(disk)
+    kept.memory.clear()
+    prompt = np.asarray([*STEM, 7, 8], np.uint32)
+    fetch = kept.fetch(prompt)
+    assert fetch is not None
+    fetch.wait(0.001)
+    assert not fetch.over
+    fetch.began -= LEAST_FETCH_SECONDS + 0.1
+    assert fetch.over
+    kept.admit(prompt, fetch)
+    assert found(kept, STEM) == 0
+    folder.goes_on.release()
+    fetch.wait(60)
+    assert kept.fetch(prompt) is None
+    assert found(kept, STEM) == 80
     kept.close()

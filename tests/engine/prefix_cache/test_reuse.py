@@ -257,6 +257,23 @@ def test_a_cache_gone_cold_comes_back_from_disk(tmp_path):
     again.reuse.close()
 
 
+def test_a_turn_waits_for_the_disk_no_longer_than_it_takes(tmp_path, monkeypatch):
+    first = LoopUnderTest(counted(HYBRID), cache_dir=tmp_path)
+    opened(first)
+    first.reply(LONG[:200], max_tokens=4)
+    first.reuse.close()
+    again = LoopUnderTest(counted(HYBRID), cache_dir=tmp_path)
+    opened(again)
+    # Whoever would sleep for that long never comes to an end.
+    monkeypatch.setattr("engine.prefix_cache.reuse.WAIT_SECONDS", 10_000)
+    again.open(GenerateRequest(id="a", prompt=(*LONG[:199], 9), max_tokens=2))
+    again.turn()
+    assert again.reuse.cache.memory.tree.nbytes
+    again.until_idle()
+    assert again.ending("a").cache.disk >= 128
+    again.reuse.close()
+
+
 def opened(loop: LoopUnderTest) -> None:
     disk = loop.reuse.cache.disk
     assert disk is not None
