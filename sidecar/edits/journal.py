@@ -21,7 +21,7 @@ import msgspec
 from msgspec import Struct
 
 from engine import PillionError, RequestError
-from sidecar.edits.writable_root import Refused, WritableRoot, sha256
+from sidecar.edits.writable_root import Refused, Unwritable, WritableRoot, sha256
 
 State = Literal["applying", "applied", "undoing", "undone"]
 
@@ -35,10 +35,12 @@ class Change(Struct, frozen=True):
 
 
 class Outcome(Struct, frozen=True):
-    """reason: why the file was left as it is; empty where it was written (or needed no write)."""
+    """reason: why the file was left as it is; empty where it was written (or needed no write).
+    unwritable: it could not be written, which may be mended."""
 
     path: str
     reason: str = ""
+    unwritable: bool = False
 
 
 class PlannedFile(Struct, frozen=True):
@@ -65,7 +67,8 @@ class Plan(Struct, frozen=True, kw_only=True):
 
 class Progress(Struct, frozen=True, kw_only=True):
     """How far a transaction is. ``applying`` and ``undoing`` are of a process that still runs, or
-    was interrupted."""
+    was interrupted; ``undoing`` with outcomes of one that could not write all, and can be repeated.
+    """
 
     state: State
     outcomes: tuple[Outcome, ...] = ()
@@ -132,10 +135,14 @@ class Journal:
 
     def undo(self, entry_id: str | None = None) -> Entry:
         """Give the files of a transaction (the last one that is not undone) their content back,
-        except those that were changed since. Raises RequestError, JournalError, Interrupted."""
+        except those that were changed since. Where one cannot be written, it can be repeated.
+        Raises RequestError, JournalError, Interrupted."""
         with self._locked():
             entry = self._find(entry_id, ("applying", "applied", "undoing"), "undo")
-            only = entry.written if entry.progress.state == "applied" else None
+            only: Sequence[str] | None = entry.written
+            if entry.progress.state != "applied":
+                # The files must tell, of those that the last attempt was about.
+                only = [outcome.path for outcome in entry.progress.outcomes] or None
             return self._write(entry.plan, forward=False, only=only)
 
     def redo(self, entry_id: str | None = None) -> Entry:
@@ -214,32 +221,34 @@ class Journal:
                     data = os.pread(contents, file.before_bytes, file.offset)
                     if forward:
                         data = os.pread(contents, file.after_bytes, file.offset + file.before_bytes)
-                    reason = self._put(file, data, _partial(plan, number), forward=forward)
-                    outcome = Outcome(file.path, reason)
+                    outcome = self._put(file, data, _partial(plan, number), forward=forward)
                     outcomes.append(outcome)
                     self._step(outcome)
             self._root.flush(outcome.path for outcome in outcomes if not outcome.reason)
         except KeyboardInterrupt:
             raise Interrupted(plan.id) from None
-        progress = Progress(state="applied" if forward else "undone", outcomes=tuple(outcomes))
+        done: State = "applied" if forward else "undone"
+        if not forward and any(outcome.unwritable for outcome in outcomes):
+            done = "undoing"
+        progress = Progress(state=done, outcomes=tuple(outcomes))
         self._note(plan, progress)
         return Entry(plan=plan, progress=progress)
 
-    def _put(self, file: PlannedFile, data: bytes, partial: str, *, forward: bool) -> str:
-        """Write one file; the reason where it is left alone."""
+    def _put(self, file: PlannedFile, data: bytes, partial: str, *, forward: bool) -> Outcome:
+        """Write one file, or leave it alone."""
         source, target = (file.before, file.after) if forward else (file.after, file.before)
         if sha256(data) != target:
             raise JournalError(f"{self.folder}: the journal of {file.path} is damaged")
         self._root.remove_partial(file.path, partial)
         try:
             if self._root.read(file.path).sha256 == target:
-                return ""
+                return Outcome(file.path)
             self._root.replace(file.path, data, expected=source, partial=partial)
         except Refused as refused:
-            return refused.message
+            return Outcome(file.path, refused.message, isinstance(refused, Unwritable))
         except OSError as error:
-            return f"cannot be written: {error.strerror}"
-        return ""
+            return Outcome(file.path, f"cannot be written: {error.strerror}", unwritable=True)
+        return Outcome(file.path)
 
     def _note(self, plan: Plan, progress: Progress) -> None:
         """Say how far it is. A disk that is full does not stop an undo: the files tell, too."""

@@ -29,6 +29,10 @@ class Refused(PillionError):
     code = "refused"
 
 
+class Unwritable(Refused):
+    """What its owner may mend: then the same can be done again."""
+
+
 def sha256(data: bytes) -> str:
     """Hex, as journals and answers have it."""
     return hashlib.sha256(data).hexdigest()
@@ -149,14 +153,14 @@ def _refusing() -> Iterator[None]:
     except FileNotFoundError:
         raise Refused("is gone") from None
     except PermissionError:
-        raise Refused("may not be read or written") from None
+        raise Unwritable("may not be read or written") from None
     except OSError as error:
         if error.errno in (errno.ELOOP, errno.ENOTDIR):
             raise Refused("leads through a symbolic link") from None
         if error.errno == errno.ENAMETOOLONG:
             raise Refused("has too long a name") from None
         if error.errno == errno.EROFS:
-            raise Refused("is on a read-only file system") from None
+            raise Unwritable("is on a read-only file system") from None
         raise
 
 
@@ -188,7 +192,7 @@ def _check_writable(folder: int, name: str) -> None:
     _check_regular(found)
     # Renaming over it would get round all three.
     if not found.st_mode & 0o222:
-        raise Refused("is read-only")
+        raise Unwritable("is read-only")
     if found.st_nlink > 1:
         raise Refused("has other names (hard links), which would keep the old content")
     if found.st_uid != os.geteuid():
@@ -196,7 +200,7 @@ def _check_writable(folder: int, name: str) -> None:
     if not os.access(
         name, os.W_OK, dir_fd=folder, effective_ids=os.access in os.supports_effective_ids
     ):
-        raise Refused("is read-only")
+        raise Unwritable("is read-only")
 
 
 def _write_durably(folder: int, name: str, data: bytes, mode: int) -> None:

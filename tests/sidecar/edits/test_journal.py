@@ -111,6 +111,42 @@ def test_a_full_disk_under_one_file_leaves_it_and_goes_on(root, monkeypatch):
     assert contents(root) == ALL_OLD
 
 
+@pytest.mark.parametrize("mended", ["disk", "mode"])
+def test_an_undo_that_could_not_write_is_done_again(root, monkeypatch, mended):
+    (root.path / "a.py").write_bytes(b"mine")
+    made = journal(root).apply("x", changes()).plan.id
+    # What was never written stays as it is, at every attempt.
+    (root.path / "a.py").write_bytes(b"new a")
+    fsync = os.fsync
+
+    def full(handle):
+        inode = os.fstat(handle).st_ino
+        if any(path.stat().st_ino == inode for path in root.path.glob(".pillion-*-1")):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        fsync(handle)
+
+    if mended == "disk":
+        monkeypatch.setattr(os, "fsync", full)
+    else:
+        (root.path / "b.py").chmod(0o444)
+    for _ in range(2):
+        entry = journal(root).undo(made)
+        assert entry.progress.state == "undoing"
+        assert entry.written == ("c.py",)
+        assert contents(root) == {"a.py": "new", "b.py": "new", "c.py": "old"}
+    (listed,) = journal(root).entries()
+    assert listed.interrupted
+    if mended == "disk":
+        monkeypatch.setattr(os, "fsync", fsync)
+    else:
+        (root.path / "b.py").chmod(0o644)
+    again = journal(root).undo(made)
+    assert (again.progress.state, again.written) == ("undone", ("b.py", "c.py"))
+    assert contents(root) == {**ALL_OLD, "a.py": "new"}
+    with pytest.raises(RequestError, match="is undone"):
+        journal(root).undo(made)
+
+
 def test_a_full_disk_under_the_journal_changes_nothing(root, monkeypatch):
     def full(handle):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
