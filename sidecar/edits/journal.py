@@ -35,12 +35,14 @@ class Change(Struct, frozen=True):
 
 
 class Outcome(Struct, frozen=True):
-    """reason: why the file was left as it is; empty where it was written (or needed no write).
-    unwritable: it could not be written, which may be mended."""
+    """reason: why the file was left as it is; empty where it was written (or needed no write)."""
 
     path: str
     reason: str = ""
-    unwritable: bool = False
+
+
+class Unwritten(Outcome, frozen=True):
+    """It could not be written, which may be mended."""
 
 
 class PlannedFile(Struct, frozen=True):
@@ -228,7 +230,7 @@ class Journal:
         except KeyboardInterrupt:
             raise Interrupted(plan.id) from None
         done: State = "applied" if forward else "undone"
-        if not forward and any(outcome.unwritable for outcome in outcomes):
+        if not forward and any(isinstance(outcome, Unwritten) for outcome in outcomes):
             done = "undoing"
         progress = Progress(state=done, outcomes=tuple(outcomes))
         self._note(plan, progress)
@@ -244,10 +246,12 @@ class Journal:
             if self._root.read(file.path).sha256 == target:
                 return Outcome(file.path)
             self._root.replace(file.path, data, expected=source, partial=partial)
+        except Unwritable as refused:
+            return Unwritten(file.path, refused.message)
         except Refused as refused:
-            return Outcome(file.path, refused.message, isinstance(refused, Unwritable))
+            return Outcome(file.path, refused.message)
         except OSError as error:
-            return Outcome(file.path, f"cannot be written: {error.strerror}", unwritable=True)
+            return Unwritten(file.path, f"cannot be written: {error.strerror}")
         return Outcome(file.path)
 
     def _note(self, plan: Plan, progress: Progress) -> None:
