@@ -204,12 +204,15 @@ def watched_client(
     cache: CacheOptions,
     posted: Callable[[GenerateRequest], None],
     emitted: Callable[[Event], None],
+    turned: Callable[[str], None],
 ) -> EngineClient:
-    """A client of a real engine, of which somebody is told everything (`WatchedBackend`)."""
+    """A client of a real engine, of which somebody is told everything: see `WatchedBackend`, and
+    `DecodingLoop` for whose turns there were."""
     from engine.engine import Engine
     from engine.watched import WatchedBackend
 
-    return EngineClient(WatchedBackend(Engine(options, cache=cache), posted, emitted))
+    engine = Engine(options, cache=cache, turned=turned)
+    return EngineClient(WatchedBackend(engine, posted, emitted))
 
 
 def baseline_command(peer: str = "mlx_lm") -> list[str]:

@@ -17,6 +17,7 @@ from typing import Any, Protocol
 
 import msgspec
 
+from engine.backlog import Backlog
 from engine.errors import EngineError, NotReady, RequestError
 from engine.messages import (
     ContextFile,
@@ -158,12 +159,12 @@ class Reply:
     def __init__(self, client: EngineClient, request_id: str) -> None:
         self.id = request_id
         self._client = client
-        self._events: deque[Event] = deque()
+        self._events = Backlog()
         self._waiting: asyncio.Future[None] | None = None
         self._over = False
 
     def _deliver(self, event: Event) -> None:
-        self._events.append(event)
+        self._events.put(event)
         if self._waiting is not None and not self._waiting.done():
             self._waiting.set_result(None)
 
@@ -176,7 +177,7 @@ class Reply:
         while not self._events:
             self._waiting = asyncio.get_running_loop().create_future()
             await self._waiting
-        event = self._events.popleft()
+        event = self._events.get()
         if isinstance(event, Finished | Failed):
             self._over = True
         return event

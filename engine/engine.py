@@ -38,7 +38,8 @@ Load = Callable[[EngineOptions, Callable[[str, float | None], None]], "Loaded"]
 class Engine:
     """A `Backend` on one thread of its own; every mx.array is made and used there.
 
-    load: how the model is loaded; tests pass one that alters the model.
+    load: how the model is loaded; tests pass one that alters the model. turned: see
+    `DecodingLoop`.
     """
 
     def __init__(
@@ -47,8 +48,10 @@ class Engine:
         *,
         cache: CacheOptions | None = None,
         load: Load | None = None,
+        turned: Callable[[str], None] | None = None,
     ) -> None:
         self._options = options
+        self._turned = turned
         self._cache_options = cache or CacheOptions()
         self._load = load
         self._inbox: queue.SimpleQueue[Posted] = queue.SimpleQueue()
@@ -257,6 +260,7 @@ class Engine:
             measurement=self._measured.measurement if self._measured is not None else None,
             cache=self._cache_options,
             fingerprint=lambda: fingerprint(folders, facts, Path(self._cache_options.dir or "")),
+            turned=self._turned,
         )
         self.codec = loaded.codec
         names = ("copy", pair.name) if pair.model is not None else ("copy",)

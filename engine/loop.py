@@ -77,7 +77,8 @@ class DecodingLoop:
     """emit: takes every event. chunk: prompt tokens per turn. width: most rows of a verify
     forward. new_portfolio: the drafters of a request, given its seed; copying alone by default.
     surplus: decides about drafting; without one every round drafts that can. measurement: begins
-    to measure again what rounds cost. cache, fingerprint: see `PrefixReuse`."""
+    to measure again what rounds cost. cache, fingerprint: see `PrefixReuse`. turned: told behind
+    each turn whose it was; "" is idle work for nobody."""
 
     def __init__(
         self,
@@ -95,7 +96,9 @@ class DecodingLoop:
         measurement: Callable[[], CostMeasurement] | None = None,
         cache: CacheOptions | None = None,
         fingerprint: Callable[[], str] | None = None,
+        turned: Callable[[str], None] | None = None,
     ) -> None:
+        self.turned = turned or (lambda _id: None)
         self._target = target
         self._codec = codec
         self._info = info
@@ -238,21 +241,25 @@ class DecodingLoop:
 
     def turn(self) -> bool:
         """Advance one request by one turn. False when there is nothing to do."""
-        request_id = self._scheduler.pick()
-        if request_id is None:
-            return self.reuse.step() or self._begin_audit() or self._measure_again()
-        sequence = self._sequences[request_id]
+        request_id = self._scheduler.pick(lambda id: self.reuse.fetches(self._sequences[id]))
+        if request_id is not None:
+            self._turn_of(self._sequences[request_id])
+        elif not (self.reuse.step() or self._begin_audit() or self._measure_again()):
+            return False
+        self.turned(request_id or "")
+        return True
+
+    def _turn_of(self, sequence: SequenceState) -> None:
         sequence = self.reuse.leader(sequence, self._sequences.values()) or sequence
         try:
             self._advance(sequence)
         except PillionError as error:
             self._forget(sequence)
             self._fail(sequence.id, error)
-            return True
+            return
         self._emit_new(sequence)
         if sequence.ending is not None:
             self._close(sequence)
-        return True
 
     def _advance(self, sequence: SequenceState) -> None:
         prompt = len(sequence.request.prompt)

@@ -2,12 +2,13 @@
 
 One turn is one prefill chunk or one decode round, so an INTERACTIVE request waits for at most one
 of them. Requests of one priority take turns, so a short one (a title) is not stuck behind a long
-one.
+one. Nobody's turn is spent on waiting while somebody else could go on.
 """
 
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable
 
 from engine.errors import Overloaded
 from engine.messages import Priority
@@ -61,15 +62,25 @@ class Scheduler:
             if request_id in queue:
                 queue.remove(request_id)
 
-    def pick(self) -> str | None:
-        """The request to advance by one turn; None when there is nothing to do."""
+    def pick(self, waits: Callable[[str], bool] = lambda _id: False) -> str | None:
+        """The request to advance by one turn; None when there is nothing to do.
+
+        waits: whether a request cannot go on yet (its prefix comes from disk). The others have
+        their turns meanwhile, but not the IDLE ones: nobody misses a chunk of theirs, and it could
+        be what the disk's answer is kept waiting for. Where all of them wait it is one of those.
+        """
         self._admit()
+        waiting = None
         for priority in Priority:
+            if priority is Priority.IDLE and waiting is not None:
+                break
             turns = self._active[priority]
-            if turns:
+            for _ in range(len(turns)):
                 turns.rotate(-1)
-                return turns[-1]
-        return None
+                if not waits(turns[-1]):
+                    return turns[-1]
+                waiting = waiting or turns[-1]
+        return waiting
 
     def _admit(self) -> None:
         for priority in Priority:

@@ -67,15 +67,17 @@ class Choice(NamedTuple):
 @dataclass
 class Track:
     """What the controller keeps of one reply. using: who drafted last, for `rounds` in a row. room:
-    for drafts in the last round. right: its drafts, if there was hardly a way to do better: they
-    filled half the room at least, cost nothing and were right. Else 0."""
+    for drafts in the last round. again: what that verified, if there was hardly a way to do better:
+    it filled half the room at least, cost nothing and was right. opens: the round is the first in
+    its regime, where `again` is what began the last reply in it."""
 
     regime: str = ""
     watches: dict[str, Watch] = field(default_factory=dict)
     using: str = ""
     rounds: int = 0
     room: int = 0
-    right: int = 0
+    again: Offer | None = None
+    opens: bool = False
 
     def watch(self, drafter: str) -> Watch:
         watch = self.watches.get(drafter)
@@ -83,8 +85,8 @@ class Track:
             watch = self.watches[drafter] = Watch()
         return watch
 
-    def enter(self, regime: str) -> None:
-        self.regime, self.right = regime, 0
+    def enter(self, regime: str, again: Offer | None) -> None:
+        self.regime, self.again, self.opens = regime, again, True
         for watch in self.watches.values():
             watch.look_soon()
 
@@ -105,6 +107,8 @@ class SurplusController:
         self._patience = 1
         # Rounds for which drafters stay in use, by regime and name.
         self._stays: dict[tuple[str, str], float] = {}
+        # By regime, what the next reply in it may begin with (`Track.again`).
+        self._openings: dict[str, Offer | None] = {}
         self._acceptance = {key: Acceptance(known) for key, known in (learnt or {}).items()}
         self._drafted = 0
 
@@ -144,7 +148,7 @@ class SurplusController:
     ) -> Choice:
         """The next round of a reply. offers: at most one a drafter. room: rows at most."""
         if regime != track.regime:
-            track.enter(regime)
+            track.enter(regime, self._openings.get(regime))
         track.room = room - 1
         again = self._again(track, context, offers)
         if again is not None:
@@ -185,25 +189,27 @@ class SurplusController:
     def _again(self, track: Track, context: int, offers: Sequence[Offer]) -> Choice | None:
         """The last round once more, where hardly one can be better. Most of a rewrite is made of
         such rounds, and weighing others would take a notable share of them."""
-        if not track.right or self._drafted >= CALIBRATE or self.costs.unconfirmed:
+        known = track.again
+        if known is None or self._drafted >= CALIBRATE or self.costs.unconfirmed:
             return None
-        offer = next((one for one in offers if one.drafter == track.using), None)
-        if offer is None or min(offer.drafts, track.room) < track.right:
+        offer = next((one for one in offers if one.drafter == known.drafter), None)
+        if offer is None or offer.confidence < known.confidence:
             return None
-        if self.costs.rounds(offer.drafter, context)[track.right - 1] > self.account + 1 + SHARE:
+        if min(offer.drafts, track.room) < known.drafts:
             return None
-        offer = offer._replace(drafts=track.right)
+        if self.costs.rounds(offer.drafter, context)[known.drafts - 1] > self.account + 1 + SHARE:
+            return None
+        offer = offer._replace(drafts=known.drafts)
         return Choice(track.regime, context, offer.drafter, offer.drafts, (offer,), "")
 
-    def _stayed(self, track: Track, drafter: str, right: int) -> None:
-        """`drafter` drafted a round, of which `right` drafts count as `Track.right`."""
+    def _stayed(self, track: Track, drafter: str) -> None:
+        """`drafter` drafted a round."""
         if drafter != track.using:
             if track.using:
                 known = self._stays.get((track.regime, track.using), REPAID)
                 self._stays[track.regime, track.using] = known + STAY * (track.rounds - known)
             track.using, track.rounds = drafter, 0
         track.rounds += 1
-        track.right = right
 
     def _plan(self, regime: str, offer: Offer, most: int, context: int) -> Plan:
         key = Key(regime, offer.drafter, offer.confidence)
@@ -257,12 +263,16 @@ class SurplusController:
         that was not measured."""
         drafts = proposals.get(choice.drafter, ())[: choice.drafts]
         self._pay(choice, len(drafts), len(run))
-        track.right = 0
+        track.again = None
         if drafts:
+            self._stayed(track, choice.drafter)
             good = 2 * len(drafts) >= track.room and len(run) > len(drafts)
             asked = self.costs.draft(choice.drafter, len(drafts), choice.context)
-            free = asked <= FREE * self.costs.target(choice.context)
-            self._stayed(track, choice.drafter, len(drafts) if good and free else 0)
+            if good and asked <= FREE * self.costs.target(choice.context):
+                offer = next(ask for ask in choice.asks if ask.drafter == choice.drafter)
+                track.again = offer._replace(drafts=len(drafts))
+        if track.opens:
+            self._openings[choice.regime], track.opens = track.again, False
         if seconds > 0:
             self._time(choice, len(drafts), seconds)
         for watch in track.watches.values():

@@ -65,6 +65,11 @@ class CacheFolder:
     def writable(self) -> bool:
         return self._lock is not None
 
+    @property
+    def permitted(self) -> bool:
+        """Whether the file system would let one write here."""
+        return os.access(self.path, os.W_OK)
+
     def close(self) -> None:
         if self._lock is not None:
             os.close(self._lock)
@@ -84,6 +89,13 @@ class CacheFolder:
         with contextlib.suppress(OSError):
             return self.path.stat().st_mtime_ns
         return 0
+
+    def version(self, name: str) -> tuple[int, int]:
+        """Differs after the file was replaced or written to."""
+        with contextlib.suppress(OSError):
+            found = (self.path / name).stat()
+            return found.st_ino, found.st_mtime_ns
+        return 0, 0
 
     def write(self, name: str, pieces: Iterable[bytes | memoryview]) -> int:
         """Put a file there as a whole, or not at all (OSError); its bytes."""

@@ -33,8 +33,12 @@ MOST_WAITING = 128 << 20
 LOOK_SECONDS = 5.0
 MOST_DISK = 8 << 30
 SHARE_OF_FREE = 0.1
-# Writes that are left out after one failed for want of space.
+# Writes that are left out after one failed.
 PAUSE = 64
+FULL = (errno.ENOSPC, errno.EDQUOT)
+READ_ONLY = (errno.EROFS, errno.EACCES, errno.EPERM)
+# What says nothing about the file that could not be read.
+PASSING = (errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EINTR)
 
 
 class DiskTier:
@@ -51,6 +55,8 @@ class DiskTier:
         self.state, self.detail = "opening", ""
         self.evictions: Counter[str] = Counter()
         self.fingerprint = ""
+        # Differs after something was lost that had been offered or stored.
+        self.losses = 0
         self._asked = budget
         self._fingerprint = fingerprint
         self._index = DiskIndex()
@@ -58,11 +64,12 @@ class DiskTier:
         self._jobs: deque[Callable[[], None]] = deque()
         # Those of the jobs that somebody waits for.
         self._loads: set[Callable[[], None]] = set()
-        # Names of files of no use, which are the writer's.
-        self._left: set[str] = set()
+        # Files of no use, which are the writer's, as they were.
+        self._left: dict[str, tuple[int, int]] = {}
         self._writes: deque[Record] = deque()
         self._waiting = 0
         self._paused = 0
+        self._failing = False
         self._looked = -1
         self._ending = self._ended = False
         self._thread = threading.Thread(target=self._run, name="disk-tier", daemon=True)
@@ -83,6 +90,12 @@ class DiskTier:
         """See `DiskIndex.hottest`."""
         with self._guard:
             return self._index.hottest(most_bytes)
+
+    def names(self) -> set[str]:
+        """Of all that is stored, or waits to be."""
+        with self._guard:
+            waiting = {record.head.name for record in self._writes}
+            return waiting.union(stored.name for stored in self._index)
 
     def wrote(self, name: str) -> bool:
         """See `DiskIndex.wrote`."""
@@ -185,7 +198,7 @@ class DiskTier:
         while True:
             with self._guard:
                 if not self._jobs and not self._writes and not self._ending:
-                    self._guard.wait(LOOK_SECONDS if self.state == "reading" else None)
+                    self._guard.wait(None if self.state == "writing" else LOOK_SECONDS)
                 job = self._next_job()
                 if job is None and not self._writes and self._ending:
                     return
@@ -194,7 +207,7 @@ class DiskTier:
                     job()
                 elif self._writes:
                     self._write_one()
-                elif self.state == "reading":
+                elif self.state != "writing":
                     self._look()
             except OSError as error:
                 self._failed(error)
@@ -221,7 +234,7 @@ class DiskTier:
         try:
             state = "writing" if self.folder.open() else "reading"
         except OSError as error:
-            if error.errno not in (errno.EROFS, errno.EACCES, errno.EPERM):
+            if error.errno not in READ_ONLY:
                 raise
             if not self.folder.path.is_dir():
                 raise
@@ -243,8 +256,11 @@ class DiskTier:
             gone = [stored.name for stored in self._index if stored.name not in names]
             for name in gone:
                 self._index.discard(name)
-            self._left &= names
-            fresh = [name for name in sorted(names - self._left) if name not in self._index]
+            self.losses += bool(gone)
+            fresh = [name for name in sorted(names) if name not in self._index]
+        left = {name: seen for name in fresh if (seen := self._left.get(name)) is not None}
+        self._left = {n: seen for n, seen in left.items() if seen == self.folder.version(n)}
+        fresh = [name for name in fresh if name not in self._left]
         for name in fresh:
             if (stored := self._head(name)) is not None:
                 with self._guard:
@@ -262,12 +278,11 @@ class DiskTier:
                 head = read_head(stream)
             if head.name != name:
                 raise DamagedRecord("it has another record's name")
-        except FileNotFoundError:
-            return None
-        except OSError:
-            return None
         except DamagedRecord as damage:
             self._lose(name, damage)
+            return None
+        except OSError as error:
+            self._unread(name, error)
             return None
         ours = head.fingerprint == self.fingerprint
         return Stored(name, size, head if ours else None)
@@ -281,14 +296,26 @@ class DiskTier:
             self.folder.remove(name)
         else:
             log.warning("prefix cache: %s: %s; it is not used", name, damage)
-            self._left.add(name)
+            self._left[name] = self.folder.version(name)
+        self._forget(name)
+
+    def _unread(self, name: str, error: OSError) -> None:
+        if isinstance(error, FileNotFoundError):
+            self._forget(name)
+        elif error.errno not in PASSING:
+            self._lose(name, DamagedRecord(error.strerror or str(error)))
+
+    def _forget(self, name: str) -> None:
         with self._guard:
             self._index.discard(name)
+        self.losses += 1
 
     def _look(self) -> None:
-        """Become the writer if the other one is gone; see what it has written if not."""
-        if self.folder.try_lock():
-            self.state, self.detail = "writing", ""
+        """Become the writer if the other one is gone, or one may write again; see what has been
+        written if not."""
+        if (self.state == "reading" or self.folder.permitted) and self.folder.try_lock():
+            self.state = "writing"
+            self._succeeded()
             # What was left to the other one is this one's now.
             self._left.clear()
             self._looked = -1
@@ -306,16 +333,19 @@ class DiskTier:
 
     def _read(self, name: str) -> Record | None:
         try:
-            record = decode(self.folder.read(name))
-            if record.head.name != name or record.head.fingerprint != self.fingerprint:
-                raise DamagedRecord("it has another record's name")
-            return record
+            return self._checked(name)
         except DamagedRecord as damage:
             self._lose(name, damage)
-        except OSError:
-            with self._guard:
-                self._index.discard(name)
+        except OSError as error:
+            self._unread(name, error)
         return None
+
+    def _checked(self, name: str) -> Record:
+        """Its name is a hash of all that tells whether it is of use."""
+        record = decode(self.folder.read(name))
+        if record.head.name != name:
+            raise DamagedRecord("it has another record's name")
+        return record
 
     def _write_all(self) -> None:
         while self._writes:
@@ -331,7 +361,8 @@ class DiskTier:
             return
         with self._guard:
             known = self._index.claim(head.name)
-        if known or self.state != "writing":
+        # Nothing has to go for what can never fit.
+        if known or self.state != "writing" or record.nbytes > self.budget:
             return
         try:
             self._make_room(record.nbytes)
@@ -341,6 +372,7 @@ class DiskTier:
             return
         with self._guard:
             self._index.add(Stored(head.name, size, head, ours=True))
+        self._succeeded()
         self._make_room(0)
         self._drop_plain(head)
 
@@ -370,29 +402,39 @@ class DiskTier:
 
     def _failed(self, error: OSError) -> None:
         """Writing goes on where it can; a reply never depends on it."""
-        self.detail = f"{error.strerror or error}"
-        if error.errno in (errno.EROFS, errno.EACCES, errno.EPERM):
+        self._failing, self.detail = True, f"{error.strerror or error}"
+        if error.errno in READ_ONLY:
             self.state = "read only"
         elif error.errno == errno.ENOENT:
             # Somebody removed the folder: its lock is of no use any more.
             self.folder.close()
+            self.state = "reading"
             with contextlib.suppress(OSError):
                 self.state = "writing" if self.folder.open() else "reading"
                 self._scan()
-        else:
-            # Full, most likely. What is worth least makes room for somebody.
+        elif self.folder.writable:
             self._paused = PAUSE
-            for _ in range(len(self._index) // 8):
+            # What is worth least makes room for somebody.
+            for _ in range(len(self._index) // 8 if error.errno in FULL else 0):
                 self._evict("space")
         log.warning("prefix cache: %s: %s", self.folder.path, self.detail)
+
+    def _succeeded(self) -> None:
+        """What was left out while writing failed can be written now."""
+        self.losses += self._failing
+        self._failing, self.detail = False, ""
 
     def _clear(self) -> int:
         names = self.folder.records() if self.folder.writable else []
         for name in names:
             self.folder.remove(name)
         with self._guard:
+            # What still waits to be written is not to come back.
+            self._writes.clear()
+            self._waiting = 0
             for name in names:
                 self._index.discard(name)
+        self.losses += 1
         self.evictions["cleared"] += len(names)
         return len(names)
 
@@ -401,12 +443,13 @@ class DiskTier:
         for name in names:
             self._serve()
             try:
-                decode(self.folder.read(name))
+                self._checked(name)
             except DamagedRecord as damage:
                 damaged += "format" not in str(damage)
                 self._lose(name, damage)
-            except OSError:
-                continue
+            except OSError as error:
+                self._unread(name, error)
+        self._scan()
         return len(names), damaged
 
     def _keep_uses(self) -> None:

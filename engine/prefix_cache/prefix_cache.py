@@ -101,6 +101,8 @@ class PrefixCache(Generic[R, S]):
         self._late: list[tuple[Tokens, Fetch]] = []
         self._hot: list[tuple[Tokens, Stored]] | None = None
         self._warming: Future[list[Record]] | None = None
+        # `DiskTier.losses`, as far as they are known here.
+        self._losses = 0
         self._hits: Counter[tuple[str, str]] = Counter()
         self.saved_seconds = 0.0
         self.shared_tokens = 0
@@ -212,14 +214,26 @@ class PrefixCache(Generic[R, S]):
     def save(self, node: Node[R, S]) -> None:
         """Write it and what it hangs on to disk when there is time."""
         if self.disk is not None and (self.disk.state == "writing" or not self.disk.opened):
+            self._mark_lost(self.disk)
             for one in reversed(list(node.up())):
                 if not _saved(one):
                     self._unsaved[one] = None
+
+    def _mark_lost(self, disk: DiskTier) -> None:
+        """What the disk does not have any more has to be written again: what is behind it cannot be
+        reached without."""
+        if disk.losses == self._losses:
+            return
+        self._losses, names = disk.losses, disk.names()
+        for node in self.memory.tree:
+            if node.stored and node.stored not in names:
+                node.stored, node.snapshot_stored = "", False
 
     def step(self) -> bool:
         """One bit of what can wait; False when nothing does."""
         if self.disk is None or not self.disk.opened:
             return False
+        self._take_late()
         return self._warm() or self._save_one()
 
     def _warm(self) -> bool:
@@ -251,7 +265,11 @@ class PrefixCache(Generic[R, S]):
         """Whether `step` will have more to do soon."""
         if self.disk is None or self.disk.state == "off":
             return False
-        return not self.disk.opened or self._hot is None or bool(self._hot or self._unsaved)
+        return (
+            not self.disk.opened
+            or self._hot is None
+            or bool(self._hot or self._unsaved or self._late)
+        )
 
     def _save_one(self) -> bool:
         assert self.disk is not None
@@ -361,6 +379,7 @@ class PrefixCache(Generic[R, S]):
         removed = self.memory.clear()
         self._unsaved.clear()
         self._late.clear()
+        self._warming = None
         if self._hot:
             self._hot.clear()
 

@@ -44,7 +44,8 @@ LEAST_GAP, GAP_SHARE = 128, 1 / 16
 LEAST_SHARED = 32
 # Whoever waits for the first token does not wait for copies of what was computed so shortly before.
 PUT_OFF_TOKENS = 64
-# How long a turn waits for the disk at most.
+# How long a turn waits for the disk at most: most answers come sooner than somebody else's turn
+# would be over. Behind the first such turn others go on (`Scheduler.pick`).
 WAIT_SECONDS = 0.005
 
 
@@ -124,7 +125,6 @@ class PrefixReuse:
         took = 0.0
         if progress.fetch is not None:
             if not progress.fetch.over:
-                # Other requests have their turns in between.
                 progress.fetch.wait(WAIT_SECONDS)
             if not progress.fetch.over:
                 return False
@@ -132,6 +132,13 @@ class PrefixReuse:
             took = time.monotonic() - progress.fetch.began
         self._resume(sequence, progress, took)
         return True
+
+    def fetches(self, sequence: SequenceState) -> bool:
+        """Whether what its prompt begins with is on its way from disk."""
+        progress: Progress | None = sequence.progress
+        if progress is None or sequence.caches is not None or progress.fetch is None:
+            return False
+        return not progress.fetch.over
 
     def _progress(self, sequence: SequenceState) -> Progress:
         if sequence.progress is None:

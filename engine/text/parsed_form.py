@@ -1,4 +1,4 @@
-"""Forms of tool calls that mlx-lm has a parser for. No reply can be held to them."""
+"""Forms of tool calls that mlx-lm has a parser for. Those of `enforced_forms` can be enforced."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import Any
 
 from engine.errors import RequestError
 from engine.messages import ToolCall
+from engine.text.json_schema import TYPES, Types
 from engine.text.lark import Rules
 from engine.text.marks import Marks
 
@@ -32,8 +33,9 @@ PARSERS = {
 class ParsedForm:
     """name: of a module of `mlx_lm.tool_parsers`."""
 
-    begin = end = ""
-    between = None
+    begin: str = ""
+    between: str | None = None
+    end: str = ""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -66,7 +68,7 @@ class ParsedForm:
             return ()
         # Two of the parsers want the marks, and they find no call without them.
         inner = text[len(opening) : len(text) - len(closing)]
-        known = [{"type": "function", "function": dict(tool)} for tool in tools.values()]
+        known = [{"type": "function", "function": _typed(tool)} for tool in tools.values()]
         for part in (inner, text):
             try:
                 parsed = self._parser.parse_tool_call(part, known)
@@ -83,6 +85,24 @@ class ParsedForm:
 @functools.cache
 def _parser(name: str) -> Any:
     return importlib.import_module(f"mlx_lm.tool_parsers.{name}")
+
+
+def _typed(tool: Mapping[str, Any]) -> dict[str, Any]:
+    """`tool` with the types that its arguments have by reference, enum or const: the parsers look
+    at `type` alone."""
+    parameters = tool.get("parameters") or {}
+    declared, types = parameters.get("properties"), Types(parameters)
+    if not isinstance(declared, Mapping):
+        return dict(tool)
+    typed = {}
+    for name, schema in declared.items():
+        found = types.of(schema)
+        typed[name] = schema
+        if isinstance(schema, Mapping) and len(found) == 1:
+            typed[name] = {**schema, "type": min(found)}
+        elif isinstance(schema, Mapping) and "type" not in schema and found != TYPES:
+            typed[name] = {**schema, "type": sorted(found)}
+    return {**tool, "parameters": {**parameters, "properties": typed}}
 
 
 def _call(parsed: Any) -> ToolCall | None:

@@ -8,16 +8,18 @@ from __future__ import annotations
 import functools
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 from engine.errors import RequestError
 from engine.messages import ToolCall
-from engine.text.json_schema import Types, at, json_rule, rebased, regex, steps_of, type_of
+from engine.text.enforced_forms import enforced_form
+from engine.text.json_schema import Types, json_rule, rebased, type_of
 from engine.text.lark import Rules, quoted
 from engine.text.marks import Marks
 from engine.text.parsed_form import PARSERS, ParsedForm
+from engine.text.text_values import TextValues, one_by_one
 
 OPEN, CLOSE = "<tool_call>", "</tool_call>"
 Tool = Mapping[str, Any]
@@ -54,7 +56,7 @@ def form_of(template: str) -> Form | None:
     """The form that a chat template writes; None if it is not one that we know."""
     for sign, parser in PARSERS.items():
         if sign in template:
-            return ParsedForm(parser)
+            return enforced_form(parser)
     if "<function=" in template and "<parameter=" in template:
         return XmlForm()
     if OPEN in template and "arguments" in template:
@@ -271,44 +273,13 @@ class XmlForm:
     _OPENING = re.compile(rf"\s*{OPEN}\s*<function=([^>\n]+)>\n")
     _ARGUMENT = re.compile(r"<parameter=([^>\n]+)>\n(.*?)\n</parameter>\n", re.DOTALL)
     _CLOSING = re.compile(rf"\s*</function>\s*{CLOSE}")
-    # They say something about the arguments together, which are written one by one.
-    _TOGETHER = frozenset(
-        {
-            "$ref",
-            "allOf",
-            "anyOf",
-            "dependencies",
-            "dependentRequired",
-            "dependentSchemas",
-            "else",
-            "if",
-            "maxProperties",
-            "minProperties",
-            "not",
-            "oneOf",
-            "patternProperties",
-            "propertyNames",
-            "then",
-        }
-    )
 
     def rule(self, rules: Rules, tool: Tool, field: str) -> str:
-        parameters = tool["parameters"]
-        declared = parameters.get("properties") or {}
-        required = parameters.get("required") or []
-        if not isinstance(declared, Mapping) or not isinstance(required, list):
-            raise RequestError(f"{field} is no JSON schema", field=field)
-        undeclared = [f"the undeclared {name!r}" for name in required if name not in declared]
-        for beyond in [*sorted(self._TOGETHER & set(parameters)), *undeclared]:
-            raise RequestError(
-                f"{field}: {beyond} cannot be enforced in this model's form of tool calls, which "
-                "has the arguments one by one",
-                field=field,
-            )
-        values = _Values(rules, parameters, field)
+        arguments, required = one_by_one(tool["parameters"], field)
+        values = TextValues(rules, tool["parameters"], field, self.END)
         parts = [rules.literal(f"{OPEN}\n<function="), _tag(tool["name"], field)]
-        for name in declared:
-            value = values.rule(declared[name], ("properties", name))
+        for name, schema in arguments.items():
+            value = values.rule(schema, ("properties", name))
             argument = f"{quoted('<parameter=')} {_tag(name, field)} {value}"
             parts.append(argument if name in required else f"({argument})?")
         parts.append(rules.literal(f"</function>\n{CLOSE}"))
@@ -350,81 +321,3 @@ def _value(text: str, types: frozenset[str]) -> Any:
     except ValueError:
         return text
     return value if type_of(value) in types - {"string"} else text
-
-
-class _Values:
-    """Lark expressions for single arguments, each with what ends it."""
-
-    MAX_DEPTH = 16
-    _LIMITS = frozenset({"maxLength", "minLength", "pattern"})
-    _COMBINED = frozenset({"$ref", "allOf", "anyOf", "if", "not", "oneOf"})
-
-    def __init__(self, rules: Rules, whole: Tool, field: str) -> None:
-        self._rules = rules
-        self._whole = whole
-        self._field = field
-        self._types = Types(whole)
-
-    def rule(self, schema: Any, path: tuple[str, ...], depth: int = 0) -> str:
-        """An expression for a value of `schema`, which stands at `path` in the parameters."""
-        types = self._types.of(schema)
-        if "string" not in types:
-            return f"{json_rule(self._whole, path, field=self._field)} {quoted(XmlForm.END)}"
-        if not isinstance(schema, Mapping):
-            return self._text({})
-        if "enum" in schema or "const" in schema:
-            values = schema["enum"] if "enum" in schema else [schema["const"]]
-            return self._one_of([value for value in values if type_of(value) in types])
-        if combined := self._COMBINED & set(schema):
-            return self._combined(schema, combined, path, depth)
-        if types == {"string"} or not self._LIMITS & set(schema):
-            # Where any text will do, it also stands for a number or null.
-            return self._text(schema)
-        raise self._beyond("a limited text beside other types")
-
-    def _combined(
-        self, schema: Tool, combined: frozenset[str], path: tuple[str, ...], depth: int
-    ) -> str:
-        key = min(combined)
-        beside = (self._LIMITS | combined | {"type"}) & set(schema) - {key}
-        if beside or key in ("if", "not") or depth > self.MAX_DEPTH:
-            raise self._beyond(f"{key} beside {min(beside)}" if beside else key)
-        if key == "$ref":
-            steps = steps_of(str(schema["$ref"]))
-            return self.rule(at(self._whole, steps), steps, depth + 1)
-        parts = schema[key] if isinstance(schema[key], list) else []
-        types = [self._types.of(part) for part in parts]
-        apart = sum(map(len, types)) == len(frozenset().union(*types))
-        if not (len(parts) == 1 or key == "anyOf" or (key == "oneOf" and apart)):
-            raise self._beyond(key)
-        found = [
-            self.rule(part, (*path, key, str(index)), depth + 1) for index, part in enumerate(parts)
-        ]
-        free = self._text({})
-        return free if free in found else f"({' | '.join(found)})"
-
-    def _one_of(self, values: Sequence[Any]) -> str:
-        texts = [value if isinstance(value, str) else _json(value) for value in values]
-        if not texts or any((text + XmlForm.END).index(XmlForm.END) < len(text) for text in texts):
-            raise self._beyond("an enum of these values")
-        return f"({' | '.join(map(quoted, texts))}) {quoted(XmlForm.END)}"
-
-    def _text(self, schema: Tool) -> str:
-        least, most = schema.get("minLength", 0), schema.get("maxLength", "")
-        limits = []
-        if "pattern" in schema:
-            limits.append(f"/{regex(str(schema['pattern']))}/")
-        if least or most != "":
-            if not re.fullmatch("[0-9]{1,9},([0-9]{1,9})?", f"{least},{most}"):
-                raise self._beyond(f"a length from {least!r} to {most!r}")
-            limits.append(f"/(?s:.{{{least},{most}}})/")
-        text = " & ".join(limits) or "/(?s:.*)/"
-        # Lazy: the first thing that looks like the end is the end.
-        return self._rules.lazy(f"({text}) {quoted(XmlForm.END)}")
-
-    def _beyond(self, what: str) -> RequestError:
-        return RequestError(
-            f"{self._field}: {what} cannot be enforced in this model's form of tool calls, which "
-            "has text arguments as they are",
-            field=self._field,
-        )

@@ -15,7 +15,9 @@ from engine.text.seals import Seals
 # Structure that the doors parse later (reasoning, tool calls): control tokens, but with text.
 VISIBLE = re.compile(
     r"</?(?:think|tools?|tool_calls?|tool_responses?|arg_key|arg_value)>"
-    r"|</?(?:minimax|seed|longcat):?_?(?:think|tool_call)>|</?longcat_(?:think|tool_call)>"
+    r"|</?(?:minimax|seed|longcat):?_?(?:think|tool_call)>"
+    r"|</?longcat_(?:think|tool_call|arg_key|arg_value)>"
+    r'|<\|"\|>'
     r"|<(?:start|end)_function_(?:call|response)>|<\|?tool_call\|?>|<escape>"
     r"|<\|(?:channel|message|constrain|call|start|end|python_tag|think:start|think:end)\|>"
     r"|<\|(?:open|close|sep)\|>|<\|channel>|<channel\|>|<\|tool_calls?_\w+\|>"

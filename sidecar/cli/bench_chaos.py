@@ -43,7 +43,7 @@ def run(options: EngineConfig, *, seconds: float) -> Chaos:
     """The clients and the daemon in this process, the engine real."""
     ledger = Ledger()
     cache = CacheOptions(memory=_CACHE_BYTES, disk=0)
-    engine = watched_client(options, cache, ledger.posted, ledger.emitted)
+    engine = watched_client(options, cache, ledger.posted, ledger.emitted, ledger.turned)
 
     def open_sequences() -> int:
         status = engine.status()

@@ -19,7 +19,7 @@ from urllib.parse import urlsplit
 import msgspec
 from msgspec import Struct
 
-from engine import Chunk, Event, Failed, Finished, GenerateRequest, Prefilling, Priority
+from engine import Event, Failed, Finished, GenerateRequest, Priority
 from sidecar.runtime_dir import Address
 
 WAIT_ROUNDS = 2
@@ -45,7 +45,9 @@ class Chaos(Struct, frozen=True, kw_only=True):
     ``garbage`` was turned away, ``garbage 200`` was not.
     broken_streams: that were read to the end and had none. leaked_sequences: open in the engine
     when every client was gone. rss_growth_share: of the process, since it was warm.
-    max_wait_rounds_interactive: turns of others before a keystroke's first own one."""
+    max_wait_rounds_interactive: rounds, prompt chunks and idle work of requests that are no
+    keystrokes while one was open, from before it was queued until its end; also of those that send
+    no events. Keystrokes take turns among themselves."""
 
     seconds: float
     requests: int
@@ -88,7 +90,7 @@ class Ledger:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._endings: dict[str, list[str]] = {}
-        # Keystrokes without a turn of their own yet, and the turns that others had meanwhile.
+        # Open keystrokes, and the turns that others had meanwhile.
         self._waiting: dict[str, int] = {}
         self._interactive: set[str] = set()
         self.max_wait = 0
@@ -104,15 +106,18 @@ class Ledger:
     def emitted(self, event: Event) -> None:
         """An event comes out."""
         with self._lock:
-            waited = self._waiting.pop(event.id, None)
-            if waited is not None:
-                self.max_wait = max(self.max_wait, waited)
             if isinstance(event, Finished | Failed):
+                self._waiting.pop(event.id, None)
                 kind = event.finish_reason if isinstance(event, Finished) else event.code
                 self._endings.setdefault(event.id, []).append(kind)
-            elif event.id not in self._interactive and _is_turn(event):
-                for id in self._waiting:
-                    self._waiting[id] += 1
+
+    def turned(self, id: str) -> None:
+        """A turn of this request is over, or one for nobody."""
+        with self._lock:
+            if id not in self._interactive:
+                for key in self._waiting:
+                    self._waiting[key] += 1
+                self.max_wait = max(self.max_wait, *self._waiting.values(), 0)
 
     @property
     def requests(self) -> int:
@@ -125,11 +130,6 @@ class Ledger:
     def not_ended_once(self) -> int:
         """Requests with no ending, or with several."""
         return sum(len(kinds) != 1 for kinds in self._endings.values())
-
-
-def _is_turn(event: Event) -> bool:
-    """The turn with a reply's first token has an event for the prompt's end, too."""
-    return isinstance(event, Chunk) or (isinstance(event, Prefilling) and event.done < event.total)
 
 
 class Clients:

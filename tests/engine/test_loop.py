@@ -207,6 +207,49 @@ def test_a_full_queue_refuses_the_newcomer_only():
     assert isinstance(loop.ending("a"), Finished)
 
 
+def test_a_storm_ends_each_request_once_and_completes_what_was_accepted():
+    chance = random.Random(3)
+    loop = scripted("a" * 40, max_active=2, max_queue=4, chunk=8)
+    cancelled: set[str] = set()
+    names = [f"r{number}" for number in range(120)]
+    for name in names:
+        prompt = (*chance.choices(range(1, 200), k=chance.randrange(1, 30)), 0)
+        priority = chance.choice(list(Priority))
+        loop.open(GenerateRequest(id=name, prompt=prompt, priority=priority))
+        for _ in range(chance.randrange(6)):
+            loop.turn()
+        if chance.random() < 0.2:
+            cancelled.add(left := chance.choice(names))
+            loop.cancel(left)
+    loop.until_idle()
+    kinds = Counter()
+    for name in names:
+        ending = loop.ending(name)
+        if isinstance(ending, Failed):
+            kinds[ending.code] += 1
+        elif ending.finish_reason == "cancelled":
+            assert name in cancelled
+            kinds["cancelled"] += 1
+        else:
+            assert loop.text(name) == "a" * 40
+            kinds["whole"] += 1
+    assert set(kinds) == {"overloaded", "cancelled", "whole"}
+    assert (loop.active, loop.queued) == (0, 0)
+
+
+def test_whose_turns_there_were_is_told_also_of_those_without_events():
+    loop = scripted(REPEAT)
+    turns: list[str] = []
+    loop.turned = turns.append
+    loop.reply(REPEAT + "\0", id="a")
+    audits = turns.count("audit of a")
+    # One begins it, and the prompt is cached.
+    assert audits > 1
+    assert turns.count("") >= 1
+    assert turns.count("a") == len(turns) - audits - turns.count("")
+    assert not any(event.id.startswith("audit") for event in loop.events)
+
+
 def test_engine_death_ends_every_open_request():
     loop = scripted("ok")
     for name in "abc":

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import random
+
 import pytest
 
 from engine.errors import Overloaded
@@ -110,3 +112,59 @@ def test_a_full_queue_refuses_and_keeps_what_it_had():
     scheduler.remove("d")
     assert scheduler.queued == 2
     assert turns(scheduler, 1) == "a"
+
+
+def test_what_waits_for_the_disk_lets_others_by():
+    scheduler = Scheduler(max_active=4, max_queue=10)
+    for name, priority in (("k", INTERACTIVE), ("a", AGENT), ("b", AGENT), ("i", IDLE)):
+        scheduler.add(name, priority)
+    waiting = {"k"}
+    picked = [scheduler.pick(waiting.__contains__) for _ in range(4)]
+    assert picked == ["a", "b", "a", "b"]
+    waiting = {"k", "a"}
+    assert {scheduler.pick(waiting.__contains__) for _ in range(4)} == {"b"}
+    # Idle work is not begun in front of a keystroke that may go on in a moment.
+    waiting = {"k", "a", "b"}
+    assert {scheduler.pick(waiting.__contains__) for _ in range(4)} == {"k"}
+    waiting = set()
+    assert scheduler.pick(waiting.__contains__) == "k"
+    for name in "kab":
+        scheduler.remove(name)
+    scheduler.add("j", IDLE)
+    assert {scheduler.pick({"i"}.__contains__) for _ in range(4)} == {"j"}
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_overload_loses_nothing_that_was_accepted(seed):
+    chance = random.Random(seed)
+    scheduler = Scheduler(max_active=2, max_queue=3)
+    accepted: dict[str, Priority] = {}
+    refused = 0
+    for number in range(400):
+        name, priority = str(number), chance.choice(list(Priority))
+        try:
+            scheduler.add(name, priority)
+            accepted[name] = priority
+        except Overloaded:
+            refused += 1
+        action = chance.random()
+        if accepted and action < 0.4:
+            name = chance.choice(sorted(accepted))
+            scheduler.remove(name)
+            del accepted[name]
+        elif accepted and action < 0.6:
+            # As an aside does, which is never a keystroke.
+            name = chance.choice(sorted(accepted))
+            if accepted[name] is not INTERACTIVE:
+                scheduler.change(name, chance.choice([AGENT, IDLE]))
+        waiting = set(chance.sample(sorted(accepted), len(accepted) // 2))
+        picked = scheduler.pick(waiting.__contains__)
+        assert (picked is None) == (not accepted)
+        assert picked is None or picked in accepted
+        assert scheduler.active + scheduler.queued == len(accepted)
+    assert refused
+    order = []
+    while (picked := scheduler.pick()) is not None:
+        order.append(picked)
+        scheduler.remove(picked)
+    assert sorted(order) == sorted(accepted)

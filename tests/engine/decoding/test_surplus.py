@@ -263,7 +263,7 @@ def test_reading_has_to_pay_within_the_rounds_that_a_drafter_stays_in_use() -> N
     made, track = controller(known(GOOD), account=99.0)
     made.costs.renew(msgspec.structs.replace(made.costs.curve, reading={"dflash": 0.05}))
     behind, copied = Offer("dflash", 7, behind=200), Choice("code", 0, "copy", 7, (COPY,), "")
-    track.enter("code")
+    track.enter("code", None)
     assert made.choose(track, "code", 0, [behind], 8).drafter == "dflash"
     for _ in range(20):
         # Between copies it gets one round each.
@@ -281,14 +281,32 @@ def test_after_a_round_that_was_all_right_nobody_else_is_asked() -> None:
     assert (again.drafter, again.drafts, again.asks) == ("copy", 7, (COPY,))
     # Half of it was wrong, it has less to say, or this is another text: all are weighed again.
     settle(made, track, again, 3)
-    assert track.right == 0
+    assert track.again is None
     settle(made, track, made.choose(track, "code", 0, [DFLASH, COPY], 8), 7)
     assert made.choose(track, "code", 0, [DFLASH, Offer("copy", 2)], 8).drafter == "dflash"
     made.choose(track, "prose", 0, [DFLASH, COPY], 8)
-    assert track.right == 0
+    assert track.again is None
     settle(made, track, made.choose(track, "code", 0, [DFLASH, COPY], 8), 7)
     made.account = 0.0
     assert made.choose(track, "code", 0, [DFLASH, COPY], 8).reason == UNPAYABLE
+
+
+def test_a_reply_begins_with_what_was_all_right_at_the_beginning_of_the_last() -> None:
+    copying = {Key("code", "copy", confidence): GOOD for confidence in (0, 3, 4)}
+    made, track = controller(known(GOOD) | copying)
+    sure = COPY._replace(confidence=3)
+    first = made.choose(track, "code", 0, [DFLASH, sure], 8)
+    assert len(first.asks) == 2
+    settle(made, track, first, 7)
+    track = made.begin()
+    again = made.choose(track, "code", 0, [DFLASH, sure._replace(confidence=4)], 8)
+    assert (again.drafter, again.drafts, len(again.asks)) == ("copy", 7, 1)
+    # In another text, or where the drafter is less sure, all are weighed.
+    assert len(made.choose(made.begin(), "prose", 0, [DFLASH, sure], 8).asks) == 2
+    assert len(made.choose(made.begin(), "code", 0, [DFLASH, COPY], 8).asks) == 2
+    # It was wrong this time.
+    settle(made, track, again, 3)
+    assert len(made.choose(made.begin(), "code", 0, [DFLASH, sure], 8).asks) == 2
 
 
 def test_looks_at_a_drafter_that_is_behind_cost_the_reading() -> None:

@@ -6,6 +6,7 @@ import gc
 import random
 import sys
 import time
+from concurrent.futures import Future
 from pathlib import Path
 
 import mlx.core as mx
@@ -20,7 +21,7 @@ from tiny_models import tiny
 from engine.drafters.copy import CopyDrafter
 from engine.drafters.dflash_drafter import DFlashDrafter
 from engine.drafters.portfolio import Portfolio
-from engine.messages import GenerateRequest, Priority, Sampling
+from engine.messages import Finished, GenerateRequest, Priority, Sampling
 from engine.prefix_cache.messages import Segment
 from engine.targets.target import Target, bind
 
@@ -272,6 +273,53 @@ def test_a_turn_waits_for_the_disk_no_longer_than_it_takes(tmp_path, monkeypatch
     again.until_idle()
     assert again.ending("a").cache.disk >= 128
     again.reuse.close()
+
+
+def test_others_have_turns_while_a_keystrokes_prefix_comes_from_disk(tmp_path, monkeypatch):
+    first = LoopUnderTest(counted(HYBRID), cache_dir=tmp_path)
+    opened(first)
+    first.reply(LONG[:200], max_tokens=4)
+    first.reuse.close()
+    loop = LoopUnderTest(counted(HYBRID), cache_dir=tmp_path)
+    opened(loop)
+    disk = loop.reuse.cache.disk
+    assert disk is not None
+    read, asked, held = disk.load, [], Future()
+
+    def slow(found):
+        asked.append(read(found))
+        return held
+
+    monkeypatch.setattr(disk, "load", slow)
+    monkeypatch.setattr("engine.prefix_cache.prefix_cache.LEAST_FETCH_SECONDS", 10_000)
+    monkeypatch.setattr("engine.prefix_cache.prefix_cache.FETCH_SECONDS", 10_000)
+    monkeypatch.setattr("engine.prefix_cache.reuse.WAIT_SECONDS", 0)
+    turns: list[str] = []
+    loop.turned = turns.append
+    idle, agent, key = Priority.IDLE, Priority.AGENT, Priority.INTERACTIVE
+    for name, prompt, priority, tokens in (
+        ("idle", (5, 6, 7), idle, 4),
+        ("agent", tuple(range(40)), agent, 200),
+        ("key", (*LONG[:199], 9), key, 2),
+    ):
+        loop.open(
+            GenerateRequest(
+                id=name, prompt=prompt, priority=priority, max_tokens=tokens, ignore_eos=True
+            )
+        )
+    for _ in range(8):
+        loop.turn()
+    assert asked
+    assert turns == ["key"] + ["agent"] * 7
+    assert loop.text("agent")
+    held.set_result(asked[0].result(60))
+    while "key" not in {e.id for e in loop.events if isinstance(e, Finished)}:
+        loop.turn()
+    assert set(turns[8:]) == {"key"}
+    assert loop.ending("key").cache.disk >= 128
+    loop.cancel("agent")
+    loop.cancel("idle")
+    loop.reuse.close()
 
 
 def opened(loop: LoopUnderTest) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from waiting import until
 
-from engine import Chunk, EngineOptions, Finished, GenerateRequest, Prefilling, Priority
+from engine import Chunk, EngineOptions, Finished, GenerateRequest, Priority
 from sidecar.cli.bench_chaos import run
 from sidecar.jobs.chaos import Chaos, Clients, Ledger
 from sidecar.runtime_dir import Address
@@ -50,16 +50,21 @@ def test_a_keystrokes_wait_is_counted_in_turns_of_others() -> None:
     ledger = Ledger()
     for id, priority in (("agent", Priority.AGENT), ("key", Priority.INTERACTIVE)):
         ledger.posted(request(id, priority))
-    ledger.emitted(Prefilling(id="agent", done=1, total=3, cached=0))
-    # The turn with the first token has two events.
-    ledger.emitted(Prefilling(id="agent", done=3, total=3, cached=0))
+    ledger.turned("agent")
     ledger.emitted(Chunk(id="agent", tokens=(1,), text="a"))
     ledger.posted(request("other key", Priority.INTERACTIVE))
-    ledger.emitted(Prefilling(id="other key", done=1, total=1, cached=0))
-    assert ledger.max_wait == 0
+    ledger.turned("other key")
+    ledger.emitted(finished("other key"))
+    assert ledger.max_wait == 1
+    # Behind the first token it still must not wait, and not for what nobody hears of.
     ledger.emitted(Chunk(id="key", tokens=(1,), text="a"))
-    ledger.emitted(Chunk(id="agent", tokens=(1,), text="a"))
-    assert ledger.max_wait == 2
+    ledger.turned("key")
+    ledger.turned("audit of key")
+    ledger.turned("")
+    assert ledger.max_wait == 3
+    ledger.emitted(finished("key"))
+    ledger.turned("agent")
+    assert ledger.max_wait == 3
 
 
 def test_what_should_not_have_happened_is_said() -> None:
