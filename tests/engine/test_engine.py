@@ -120,6 +120,70 @@ class BrokenCodec(ByteCodec):
         raise ZeroDivisionError("a bug of ours")
 
 
+class PressingCodec(ByteCodec):
+    """While the third reply's text is made, in the middle of a round, `press` is called."""
+
+    def __init__(self, press):
+        super().__init__()
+        self._press = press
+
+    def detokenizer(self):
+        detokenizer = super().detokenizer()
+        add, tokens = detokenizer.add, []
+
+        def counted(token):
+            tokens.append(token)
+            if len(tokens) == 3:
+                self._press()
+            return add(token)
+
+        detokenizer.add = counted
+        return detokenizer
+
+
+async def test_a_key_pressed_in_the_middle_of_a_round_has_the_very_next_turns():
+    turns, over = [], threading.Event()
+    keys = [
+        GenerateRequest(
+            id=f"key{n}",
+            prompt=(*PROMPT, n),
+            max_tokens=2,
+            priority=Priority.INTERACTIVE,
+            ignore_eos=True,
+        )
+        for n in range(3)
+    ]
+
+    def press():
+        turns.append("pressed")
+        for key in keys:
+            engine.post(key)
+
+    def emit(event):
+        if isinstance(event, Finished) and event.id == "agent":
+            over.set()
+
+    engine = Engine(
+        EngineOptions(draft="none", audit=False),
+        cache=CacheOptions(memory=0),
+        load=tiny_load(codec=PressingCodec(press)),
+        turned=turns.append,
+    )
+    ready = threading.Event()
+    engine.start(emit, lambda: engine.status().state == "ready" and ready.set())
+    assert ready.wait(60)
+    engine.post(GenerateRequest(id="agent", prompt=PROMPT, max_tokens=12, ignore_eos=True))
+    assert over.wait(60)
+    engine.stop()
+    at = turns.index("pressed")
+    # The round in which it was pressed, and then nothing but keys until they are over.
+    assert turns[at + 1] == "agent"
+    first, last = at + 2, max(n for n, id in enumerate(turns) if id.startswith("key"))
+    assert first < last
+    assert {id[:3] for id in turns[first : last + 1]} == {"key"}
+    assert "agent" in turns[last:]
+
+
 @pytest.mark.filterwarnings("ignore")
 async def test_death_answers_everyone_and_refuses_the_rest(capfd):
     client = await started(tiny_load(codec=BrokenCodec()))
