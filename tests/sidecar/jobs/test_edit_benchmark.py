@@ -117,6 +117,11 @@ def test_figures():
     found = edit_figures(RUNS, rows, 1, ["target-only", "copy", "portfolio"])
     assert found.rewrite_portfolio_over_target_only == pytest.approx(4)
     assert found.portfolio_over_best_single == pytest.approx(2)
+    assert found.portfolio_over_best_single_per_task == pytest.approx(2)
+    slow = RUNS | {("portfolio", "y"): run(101, 20.0)}
+    rows = edit_rows("m", slow, {"x": "rename", "y": "quotes"}, SERIAL)
+    again = edit_figures(slow, rows, 1, ["target-only", "copy", "portfolio"])
+    assert again.portfolio_over_best_single < again.portfolio_over_best_single_per_task
     assert (found.best_single, found.differences, found.tasks, found.right) == ("copy", 1, 2, 1)
     assert found.peers == {"mlx_lm on m": 2.5}
     assert differences(RUNS, ["portfolio"], "target-only") == 0
