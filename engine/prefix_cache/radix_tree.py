@@ -135,11 +135,13 @@ class RadixTree(Generic[R, S]):
         `rows` gives, or cut out of another if there is none yet."""
         path, length = self.match(tokens)
         node = path[-1] if path else self.root
+        # First, since nothing is to be changed if there are none.
+        behind = rows(length, len(tokens)) if length < len(tokens) else None
         if length < node.end:
             node = self.split(node, length - node.start)
-        if length == len(tokens):
+        if behind is None:
             return node
-        fresh = Node(tokens[length:].copy(), length, rows(length, len(tokens)), node)
+        fresh = Node(tokens[length:].copy(), length, behind, node)
         node.children[int(tokens[length])] = fresh
         self.nbytes += fresh.nbytes
         self._count += 1

@@ -263,3 +263,17 @@ def test_random_branchings_cancels_and_evictions(seed, recurrent, budget):
         stems.append(tokens)
         kept.check_integrity()
         assert kept.memory.tree.nbytes <= budget or locked
+
+
+def test_rows_that_cannot_be_had_change_nothing():
+    """As where a record from disk does not reach back to what is known by now."""
+    kept = cache(budget=2500)
+    put(kept, range(80))
+
+    def none(start, end):
+        raise EngineError("no rows")
+
+    with pytest.raises(EngineError, match="no rows"):
+        kept.insert([*range(50), 7, 8], none)
+    kept.check_integrity()
+    assert len(kept.memory.tree) == 1
