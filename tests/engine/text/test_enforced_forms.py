@@ -9,9 +9,12 @@ from typing import Any
 import jsonschema
 import numpy as np
 import pytest
+from tokenizers import AddedToken, Tokenizer
+from tokenizers_made import CodecFactory
 
 from engine import RequestError
-from engine.messages import Grammar, ReplyFormat
+from engine.builtin import TARGET
+from engine.messages import Grammar, ReplyFormat, ToolCall
 from engine.testing import EOS, ByteCodec
 from engine.text.constraints import Grammars
 from engine.text.conversation import tool_definitions
@@ -269,3 +272,57 @@ def test_forms_whose_parser_cannot_tell_texts_apart_are_refused_by_name(parser: 
     with pytest.raises(RequestError, match='use tool_choice "auto"') as caught:
         required(parser)
     assert caught.value.field == "tool_choice"
+
+
+CONTROLS = {
+    "gemma4": ["<|tool_call>", "<tool_call|>", '<|"|>'],
+    "glm47": ["<arg_key>", "</arg_key>", "<arg_value>", "</arg_value>"],
+    "kimi_k2": [f"<|tool_call{part}|>" for part in ("_begin", "_argument_begin", "_end")]
+    + [f"<|tool_calls_section_{part}|>" for part in ("begin", "end")],
+    "longcat": ["<longcat_tool_call>", "</longcat_tool_call>"],
+    "minimax_m2": ["<minimax:tool_call>", "</minimax:tool_call>"],
+    "pythonic": ["<|tool_call_start|>", "<|tool_call_end|>"],
+}
+
+
+@pytest.mark.parametrize("parser", sorted(CONTROLS))
+def test_marks_that_are_control_tokens(parser: str, codec_with: CodecFactory) -> None:
+    """They are allowed where they belong, have a text in the reply, and end a text argument."""
+    tokenizer = Tokenizer.from_file(str(TARGET / "tokenizer.json"))
+    added = [AddedToken(text, special=True, normalized=False) for text in CONTROLS[parser]]
+    tokenizer.add_special_tokens(added)
+    codec = codec_with(tokenizer=tokenizer.to_str(), template=f"{{{{ '{SIGNS[parser]}' }}}}")
+    text = codec.token_bytes()
+    grammars = Grammars(text, codec.eos_token_ids, codec.encode)
+    grammar = codec.grammar(ReplyFormat(calls=True), TOOLS)
+    reply = codec.encode(WRITTEN[parser], control=True)
+    assert set(codec.vocabulary.find(*CONTROLS[parser])) <= set(reply)
+    constraint = grammars.begin(grammar)
+    for token in reply:
+        assert constraint.rows([], len(text))[1][0, token], codec.decode([token])
+        constraint.commit(token)
+    reader = codec.reader(TOOLS)
+    calls = [*reader.feed(codec.decode(reply)), *reader.finish(complete=True)]
+    assert [call.name for call in calls if isinstance(call, ToolCall)] == ["edit", "now"]
+    assert len(calls) == 2
+
+
+def test_a_mark_that_is_only_spelled_is_not_written_into_a_text(codec_with: CodecFactory) -> None:
+    tokenizer = Tokenizer.from_file(str(TARGET / "tokenizer.json"))
+    added = [AddedToken(text, special=True, normalized=False) for text in CONTROLS["glm47"]]
+    tokenizer.add_special_tokens(added)
+    codec = codec_with(tokenizer=tokenizer.to_str(), template="{{ '<arg_key>' }}")
+    grammar = codec.grammar(
+        ReplyFormat(calls=True), tool({"properties": {"s": {"type": "string"}}})
+    )
+    text = codec.token_bytes()
+    constraint = Grammars(text, codec.eos_token_ids, codec.encode).begin(grammar)
+    call = "<tool_call>f<arg_key>s</arg_key><arg_value>"
+    for token in codec.encode(call, control=True):
+        constraint.commit(token)
+    # The last character would make it one.
+    *spelled, last = codec.encode("a </arg_value") + codec.encode(">")
+    for token in spelled:
+        assert constraint.rows([], len(text))[1][0, token]
+        constraint.commit(token)
+    assert not constraint.rows([], len(text))[1][0, last]
