@@ -34,7 +34,8 @@ def command(
 ) -> None:
     """Show the prefix cache of the running daemon, or every prefix in it (tree); forget all that no
     request is using, in memory and on disk (clear); or check it, file by file (verify), which
-    removes what is damaged and exits 1 when the cache itself is not in order."""
+    removes what is damaged and exits 1 when the cache itself is not in order. Files are removed by
+    the daemon that writes them, where there are several."""
     with Rpc(require_daemon(load_config(path=config))) as rpc:
         report = rpc.call("pillion/cache", {"action": action.value}, timeout=_VERIFY_SECONDS)
     if as_json:
@@ -43,13 +44,23 @@ def command(
         for line in tree(report["nodes"]):
             typer.echo(line)
     elif action is Action.clear:
-        typer.echo(f"{report['removed']} entries removed")
+        typer.echo(f"{report['removed']} entries removed{_left(report['status'], 'all files')}")
     elif action is Action.verify:
-        typer.echo(f"{report['checked']} files read, {report['damaged']} damaged and removed")
+        left = _left(report["status"], "these") if report["damaged"] else ""
+        damaged = f"{report['damaged']} damaged{'' if left else ' and removed'}"
+        typer.echo(f"{report['checked']} files read, {damaged}{left}")
     else:
         print_facts(rows(report["status"]))
     if report["problem"]:
         raise PillionError(report["problem"])
+
+
+def _left(status: Mapping[str, Any], which: str) -> str:
+    """What this daemon may not remove."""
+    state, folder = status["disk_state"], status["disk_folder"]
+    if state == "reading":
+        return f"; {which} are left to the daemon that writes in {folder}"
+    return f"; {which} are left, since {folder} is read only" if state == "read only" else ""
 
 
 def rows(status: Mapping[str, Any]) -> Iterator[tuple[str, str]]:

@@ -13,6 +13,7 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parent))
 
 from kept_tokens import cache, found, put, use
+from process_holds import open_files, resident
 from test_disk_tier import fetched, opened
 
 from engine import CrashTrial, crash_trials_command
@@ -21,8 +22,10 @@ from engine.prefix_cache.crash_trials import look
 from engine.prefix_cache.messages import FileContent, Segment
 from engine.prefix_cache.record import Record, decode
 
-DAY = 86_400
+HOUR, DAY = 3600, 86_400
 BUDGET, DISK_BUDGET = 2 << 20, 1 << 20
+# By then the budgets are full; and bytes of memory that it may be more after that.
+WARM, MOST_GROWTH = 7 * HOUR, 4 << 20
 
 
 def written(folder: Path) -> Path:
@@ -94,11 +97,13 @@ def traffic(seed: int, seconds: int):
             yield at, list(chat), Priority.AGENT, 301
 
 
-def play(folder: Path, seconds: int) -> float:
-    """The share of prompt tokens that was known; budgets are checked all the way."""
+def play(folder: Path, seconds: int) -> tuple[float, list[int]]:
+    """The share of prompt tokens that was known; budgets are checked all the way. And the bytes
+    that the process had at the end of each hour."""
     kept = cache(BUDGET, recurrent=True, disk=opened(folder, budget=DISK_BUDGET))
     assert kept.disk is not None
     asked = known = 0
+    held, files_open = list[int](), len(open_files())
     for count, (at, prompt, priority, boundary) in enumerate(traffic(1, seconds)):
         length = fetched(kept, prompt) if count % 50 == 0 else found(kept, prompt)
         asked, known = asked + len(prompt), known + length
@@ -118,18 +123,25 @@ def play(folder: Path, seconds: int) -> float:
             kept.check_integrity()
             kept.disk.flush()
             files = list(folder.glob("*.safetensors"))
-            assert sum(f.stat().st_size for f in folder.glob("*.safetensors")) <= DISK_BUDGET
+            assert sum(f.stat().st_size for f in files) <= DISK_BUDGET
             assert len(files) == kept.disk.files <= 1000
+            assert len(open_files()) <= files_open
         assert kept.memory.tree.nbytes <= BUDGET
         assert len(kept.memory.tree) <= BUDGET // 1024
+        if at >= HOUR * (len(held) + 1):
+            held.append(resident())
     kept.close()
-    return known / asked
+    return known / asked, held
 
 
 def test_twenty_minutes_of_traffic_stay_inside_the_budgets(tmp_path):
-    assert play(tmp_path, DAY // 72) > 0.7
+    share, _ = play(tmp_path, DAY // 72)
+    assert share > 0.7
 
 
 @pytest.mark.slow
 def test_a_day_of_traffic_stays_inside_the_budgets(tmp_path):
-    assert play(tmp_path, DAY) > 0.8
+    share, held = play(tmp_path, DAY)
+    assert share > 0.8
+    assert len(held) >= 23
+    assert max(held) - held[WARM // HOUR - 1] < MOST_GROWTH

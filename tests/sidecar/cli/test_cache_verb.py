@@ -52,13 +52,14 @@ class KeepingEngine(FakeEngine):
         super().__init__()
         self.asked: list[str] = []
         self.problem = ""
+        self.status_now = STATUS
 
     def cache(self, action: str) -> Future[CacheReport]:
         self.asked.append(action)
         report: Future[CacheReport] = Future()
         report.set_result(
             CacheReport(
-                status=STATUS,
+                status=self.status_now,
                 nodes=NODES if action == "tree" else (),
                 checked=4,
                 damaged=1,
@@ -102,12 +103,28 @@ def test_tree(pillion: Pillion, daemon: object) -> None:
 
 
 def test_clear_and_verify(pillion: Pillion, daemon: object, backend: KeepingEngine) -> None:
+    backend.status_now = msgspec.structs.replace(STATUS, disk_state="writing")
     assert pillion("cache", "clear").out == "6 entries removed\n"
     assert pillion("cache", "verify").out == "4 files read, 1 damaged and removed\n"
     backend.problem = "a node is nowhere"
     done = pillion("cache", "verify")
     assert (done.code, "a node is nowhere" in done.err) == (1, True)
     assert backend.asked == ["clear", "verify", "verify"]
+
+
+@pytest.mark.parametrize(
+    ("state", "left"),
+    [
+        ("reading", "are left to the daemon that writes in /cache"),
+        ("read only", "are left, since /cache is read only"),
+    ],
+)
+def test_files_that_are_not_its_own(
+    pillion: Pillion, daemon: object, backend: KeepingEngine, state: str, left: str
+) -> None:
+    backend.status_now = msgspec.structs.replace(STATUS, disk_state=state)
+    assert pillion("cache", "clear").out == f"6 entries removed; all files {left}\n"
+    assert pillion("cache", "verify").out == f"4 files read, 1 damaged; these {left}\n"
 
 
 def test_no_such_action(pillion: Pillion, daemon: object, backend: KeepingEngine) -> None:
