@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -202,7 +203,7 @@ def scripted_client(reply: str) -> EngineClient:
 def watched_client(
     options: EngineOptions,
     cache: CacheOptions,
-    posted: Callable[[GenerateRequest], None],
+    posted: Callable[[GenerateRequest], AbstractContextManager[None]],
     emitted: Callable[[Event], None],
     turned: Callable[[str], None],
 ) -> EngineClient:

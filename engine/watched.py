@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
+from contextlib import AbstractContextManager
 
 from engine.client import Backend, Codec
 from engine.messages import EngineStatus, Event, GenerateRequest
@@ -11,13 +12,14 @@ from engine.prefix_cache.messages import CacheReport, FileContent
 
 
 class WatchedBackend:
-    """Passes everything on. posted: called with each request before it is queued; emitted: with
-    each event before anybody else has it, from the backend's own thread."""
+    """Passes everything on. posted: given each request, is entered before it is queued and left
+    behind; emitted: called with each event before anybody else has it, from the backend's own
+    thread."""
 
     def __init__(
         self,
         backend: Backend,
-        posted: Callable[[GenerateRequest], None],
+        posted: Callable[[GenerateRequest], AbstractContextManager[None]],
         emitted: Callable[[Event], None],
     ) -> None:
         self._backend = backend
@@ -36,8 +38,8 @@ class WatchedBackend:
         self._backend.start(watched, changed)
 
     def post(self, request: GenerateRequest) -> None:
-        self._posted(request)
-        self._backend.post(request)
+        with self._posted(request):
+            self._backend.post(request)
 
     def cancel(self, request_id: str) -> None:
         self._backend.cancel(request_id)

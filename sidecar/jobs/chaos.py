@@ -12,7 +12,7 @@ import random
 import threading
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -46,8 +46,8 @@ class Chaos(Struct, frozen=True, kw_only=True):
     broken_streams: that were read to the end and had none. leaked_sequences: open in the engine
     when every client was gone. rss_growth_share: of the process, since it was warm.
     max_wait_rounds_interactive: rounds, prompt chunks and idle work of requests that are no
-    keystrokes while one was open, from before it was queued until its end; also of those that send
-    no events. Keystrokes take turns among themselves."""
+    keystrokes while one was open, from being queued until its end; also of those that send no
+    events. Keystrokes take turns among themselves."""
 
     seconds: float
     requests: int
@@ -88,20 +88,24 @@ class Ledger:
     """What goes into the engine and what comes out. Called from several threads."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
+        # Again by the same thread, where a request is refused while it is posted.
+        self._lock = threading.RLock()
         self._endings: dict[str, list[str]] = {}
         # Open keystrokes, and the turns that others had meanwhile.
         self._waiting: dict[str, int] = {}
         self._interactive: set[str] = set()
         self.max_wait = 0
 
-    def posted(self, request: GenerateRequest) -> None:
-        """A request goes in."""
+    @contextlib.contextmanager
+    def posted(self, request: GenerateRequest) -> Iterator[None]:
+        """A request goes in, and no turn ends meanwhile: one that was over before it was in the
+        queue is none that it waited for."""
         with self._lock:
             self._endings[request.id] = []
             if request.priority is Priority.INTERACTIVE:
                 self._interactive.add(request.id)
                 self._waiting[request.id] = 0
+            yield
 
     def emitted(self, event: Event) -> None:
         """An event comes out."""

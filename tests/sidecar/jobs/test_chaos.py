@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import threading
 from typing import Any
 
 import pytest
 from waiting import until
 
-from engine import Chunk, EngineOptions, Finished, GenerateRequest, Priority
+from engine import Chunk, EngineOptions, Failed, Finished, GenerateRequest, Priority
 from sidecar.cli.bench_chaos import run
 from sidecar.jobs.chaos import Chaos, Clients, Ledger
 from sidecar.runtime_dir import Address
@@ -27,8 +28,9 @@ FINE: dict[str, Any] = {
 }
 
 
-def request(id: str, priority: Priority = Priority.AGENT) -> GenerateRequest:
-    return GenerateRequest(id=id, prompt=(1,), priority=priority)
+def post(ledger: Ledger, id: str, priority: Priority = Priority.AGENT) -> None:
+    with ledger.posted(GenerateRequest(id=id, prompt=(1,), priority=priority)):
+        pass
 
 
 def finished(id: str, reason: str = "stop") -> Finished:
@@ -38,7 +40,7 @@ def finished(id: str, reason: str = "stop") -> Finished:
 def test_endings_are_counted_by_request() -> None:
     ledger = Ledger()
     for id in "abc":
-        ledger.posted(request(id))
+        post(ledger, id)
     for event in (finished("a"), finished("b"), finished("b", "cancelled")):
         ledger.emitted(event)
     assert ledger.requests == 3
@@ -49,10 +51,10 @@ def test_endings_are_counted_by_request() -> None:
 def test_a_keystrokes_wait_is_counted_in_turns_of_others() -> None:
     ledger = Ledger()
     for id, priority in (("agent", Priority.AGENT), ("key", Priority.INTERACTIVE)):
-        ledger.posted(request(id, priority))
+        post(ledger, id, priority)
     ledger.turned("agent")
     ledger.emitted(Chunk(id="agent", tokens=(1,), text="a"))
-    ledger.posted(request("other key", Priority.INTERACTIVE))
+    post(ledger, "other key", Priority.INTERACTIVE)
     ledger.turned("other key")
     ledger.emitted(finished("other key"))
     assert ledger.max_wait == 1
@@ -65,6 +67,25 @@ def test_a_keystrokes_wait_is_counted_in_turns_of_others() -> None:
     ledger.emitted(finished("key"))
     ledger.turned("agent")
     assert ledger.max_wait == 3
+
+
+def test_a_turn_does_not_end_while_a_key_is_queued() -> None:
+    ledger = Ledger()
+    told = threading.Event()
+
+    def end_a_turn() -> None:
+        ledger.turned("agent")
+        told.set()
+
+    thread = threading.Thread(target=end_a_turn)
+    with ledger.posted(GenerateRequest(id="key", prompt=(1,), priority=Priority.INTERACTIVE)):
+        # The engine may refuse it at once, from the same thread.
+        ledger.emitted(Failed(id="key", code="engine_error", message="stopped"))
+        thread.start()
+        assert not told.wait(0.05)
+    thread.join(60)
+    assert told.is_set()
+    assert ledger.endings() == {"engine_error": 1}
 
 
 def test_what_should_not_have_happened_is_said() -> None:
