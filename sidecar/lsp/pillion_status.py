@@ -11,6 +11,7 @@ from typing import Any
 
 import msgspec
 
+from engine import EngineClient
 from sidecar.lsp.params import Params
 from sidecar.lsp.session import OpenRequest, Session
 from sidecar.metrics import status_report
@@ -46,10 +47,19 @@ async def _watch(session: Session, told: Summary) -> None:
         if summary != told:
             session.notify(DID_CHANGE_STATUS, msgspec.to_builtins(summary))
             told = summary
-            await asyncio.sleep(PAUSE_SECONDS)
+            await _pause(engine)
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(WORKING_SECONDS if engine.working else None):
                 await news.wait()
+
+
+async def _pause(engine: EngineClient) -> None:
+    """As long as the engine lives: soon after its end the connections close, and the client would
+    never know why."""
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(PAUSE_SECONDS):
+            while engine.status().state in ("loading", "ready"):
+                await engine.changed()
 
 
 def _summary(services: Services) -> Summary:

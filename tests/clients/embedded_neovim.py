@@ -26,6 +26,7 @@ vim.api.nvim_set_hl(0, "PillionGhost", { fg = "#808890", italic = true })
 vim.o.shortmess = vim.o.shortmess .. "I"
 vim.g.loaded_python3_provider = 0
 Asked, Open, Ended = 0, {}, nil
+Begun, Over = 0, 0
 vim.api.nvim_create_autocmd("LspRequest", { callback = function(event)
   local request = event.data.request
   if request.method == "textDocument/inlineCompletion" then
@@ -264,6 +265,15 @@ class EmbeddedNeovim:
             with self._arrived:
                 self._arrived.wait(0.05)
         return found
+
+    def let_pauses_end(self) -> None:
+        """Return once each pause behind a key is over, so that what would be asked was asked:
+        one that was begun earlier and is shorter ends earlier."""
+        begun = self.lua(
+            "Begun = Begun + 1 local mine = Begun "
+            "vim.defer_fn(function() Over = mine end, 300) return mine"
+        )
+        self.wait(lambda: self.lua("return Over") == begun)
 
     def wait_ghost(self, text: str) -> None:
         self.wait(lambda: self.ghost() == text)

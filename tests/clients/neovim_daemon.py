@@ -16,22 +16,27 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from told_engine import ToldEngine, tell
+
 from engine import EngineClient, GenerateRequest
-from engine.testing import FIM_MIDDLE, FIM_PREFIX, FIM_SUFFIX, FakeEngine
+from engine.testing import FIM_MIDDLE, FIM_PREFIX, FIM_SUFFIX
 from sidecar.config import load_config
 from sidecar.daemon import Daemon
 
 
 class ScriptedDaemon:
     """home: the folder whose environment (see `private_environment`) the daemon and its clients
-    share; gone after `stop`. round_seconds: how long a token takes."""
+    share; gone after `stop`. round_seconds: how long a token takes. told: as for `tell`."""
 
-    def __init__(self, home: Path, environment: dict[str, str], round_seconds: float = 0.0) -> None:
+    def __init__(
+        self, home: Path, environment: dict[str, str], round_seconds: float = 0.0, **told: Any
+    ) -> None:
         self._script = home / "script.json"
         self._home = home
         self._seconds = round_seconds
         self.environment = environment
         self.say()
+        self.tell(**told)
         self.start()
 
     def start(self) -> None:
@@ -66,6 +71,10 @@ class ScriptedDaemon:
         fresh = self._script.with_suffix(".new")
         fresh.write_text(json.dumps(script))
         fresh.replace(self._script)
+
+    def tell(self, **fields: Any) -> None:
+        """What the engine's status has from now on; see `told_engine.tell`."""
+        tell(self._script.with_name("told.json"), **fields)
 
     def kill(self) -> None:
         """As the system does when memory runs out."""
@@ -120,7 +129,8 @@ def answers(script: Path) -> Callable[[GenerateRequest], str]:
 
 
 def main(script: Path, round_seconds: float) -> int:
-    backend = FakeEngine(answers(script), round_seconds=round_seconds)
+    told = script.with_name("told.json")
+    backend = ToldEngine(told, answers(script), round_seconds=round_seconds)
     daemon = Daemon(load_config({"http.port": 0}), EngineClient(backend))
     return asyncio.run(daemon.run(lambda *_: print("ready", flush=True)))
 

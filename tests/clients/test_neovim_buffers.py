@@ -94,7 +94,8 @@ def test_a_buffer_that_is_not_to_be_edited_is_left_alone(
         editor.keys("Go")
         editor.type("self.it")
         editor.wait(lambda: editor.mode() == "i")
-    editor.wait_ghost("")
+    editor.let_pauses_end()
+    assert editor.ghost() == ""
     assert editor.asked() == asked
     why = editor.lua("return select(2, require('pillion').attach(vim.api.nvim_get_current_buf()))")
     assert why
@@ -105,8 +106,9 @@ def test_a_buffer_without_a_file_is_left_alone(scripted: ScriptedDaemon, neovim:
     editor.command("enew")
     editor.keys("i")
     editor.type("        self.it")
+    editor.let_pauses_end()
     assert not editor.connected()
-    editor.wait_ghost("")
+    assert (editor.asked(), editor.ghost()) == (0, "")
 
 
 def test_twenty_thousand_lines(scripted: ScriptedDaemon, neovim: Start) -> None:

@@ -172,6 +172,7 @@ def test_switching_off_is_for_a_type_or_for_all(scripted: ScriptedDaemon, neovim
     asked = editor.asked()
     editor.keys("Go")
     editor.type("self.it")
+    editor.let_pauses_end()
     assert editor.asked() == asked
     editor.keys("<Esc>")
     editor.command("Pillion enable python")
@@ -287,6 +288,7 @@ def test_core_inline_completion_is_left_to_neovim_where_it_is_wanted(
     asked = editor.asked()
     editor.keys("Go")
     editor.type("self.it")
+    editor.let_pauses_end()
     assert editor.asked() == asked
 
 

@@ -5,6 +5,7 @@ import threading
 from waiting import until
 
 from engine import GenerateRequest, Priority
+from sidecar.lsp import pillion_status
 
 URI = "file:///w/a.py"
 
@@ -69,3 +70,16 @@ async def test_a_watcher_hears_of_the_end(serve):
     await door.services.engine.stop()
     await until(lambda: [one["state"] for one in told(client)] == ["stopped"])
     assert told(client)[0]["action"]
+
+
+async def test_the_end_is_told_at_once_behind_other_news(serve, monkeypatch):
+    """The connection closes soon after it."""
+    monkeypatch.setattr(pillion_status, "PAUSE_SECONDS", 600)
+    loading = threading.Event()
+    door = await serve("ok", loading=loading, wait=False)
+    client = await door.client()
+    await client.request("pillion/status", {"watch": True})
+    loading.set()
+    await until(lambda: [one["state"] for one in told(client)] == ["ready"])
+    await door.services.engine.stop()
+    await until(lambda: [one["state"] for one in told(client)] == ["ready", "stopped"])

@@ -150,7 +150,15 @@ local function ended(start, code)
   mine, client_id = nil, nil
   require("pillion.completion").reset()
   require("pillion.job").lost()
-  if not leaving and connection ~= "off" then
+  if leaving or connection == "off" then
+    return
+  end
+  local why = require("pillion.status").hopeless()
+  if why then
+    failures = TRIES + 1
+    become("failed", why)
+    vim.notify("pillion: " .. why, vim.log.levels.WARN)
+  else
     trouble = code ~= 0 and ("pillion lsp ended with code %d"):format(code) or nil
     start_again()
   end

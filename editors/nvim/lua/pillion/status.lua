@@ -19,6 +19,8 @@ local M = {}
 
 ---@type pillion.Summary?
 local summary
+--- Whether this connection's daemon ever had its model.
+local served = false
 
 --- Let whoever shows the state show it again.
 function M.changed()
@@ -31,7 +33,17 @@ end
 ---@param now pillion.Summary?
 local function take(now)
   summary = now
+  served = served or (now ~= nil and now.state ~= "loading" and now.state ~= "error")
   M.changed()
+end
+
+--- Why the daemon cannot have its model, as it said itself: another one could not either.
+---@return string?
+function M.hopeless()
+  if summary and summary.state == "error" and not served then
+    local action = summary.action ~= "" and "; " .. summary.action or ""
+    return summary.message .. action
+  end
 end
 
 --- The daemon's notification.
@@ -63,7 +75,7 @@ end
 
 server.on_change(function(connection)
   if connection ~= "connected" then
-    summary = nil
+    summary, served = nil, false
   end
   M.changed()
 end)
