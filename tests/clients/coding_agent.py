@@ -156,7 +156,9 @@ class AgentHome:
         return str(self._status()["url"])
 
     def _status(self) -> dict[str, Any]:
-        status: dict[str, Any] = json.loads(self.run(["pillion", "status", "--json"]).stdout)
+        done = self.run(["pillion", "status", "--json"])
+        assert done.returncode == 0, done.stderr
+        status: dict[str, Any] = json.loads(done.stdout)
         return status
 
     def stop(self) -> None:
