@@ -5,14 +5,19 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import Awaitable, Callable
 from typing import Any
 
+import httpx2
 import pytest
 from http_door import COMPLETIONS, HELLO, asgi_door, post, socket_door
 from waiting import until
 
-from engine import Finished, GenerateRequest, Overloaded
+from engine import CacheOptions, Finished, GenerateRequest, Overloaded, watched_client
 from engine.testing import FakeEngine
+from sidecar.cli.private_daemon import private_daemon
+from sidecar.config import Config, EngineConfig
+from sidecar.jobs.chaos import Ledger
 
 DOORS: dict[str, dict[str, Any]] = {
     COMPLETIONS: {"messages": HELLO},
@@ -21,6 +26,14 @@ DOORS: dict[str, dict[str, Any]] = {
     "/v1/responses": {"input": "hello"},
     "/infill": {"input_prefix": "x = ", "input_suffix": "\n"},
 }
+# How the streams end of replies that are whole.
+LAST = {
+    COMPLETIONS: ["data: [DONE]"],
+    "/v1/completions": ["data: [DONE]"],
+    "/v1/messages": ["event: message_stop"],
+    "/v1/responses": ["event: response.completed", "event: response.incomplete"],
+}
+LENGTHS = {"/v1/responses": {"max_output_tokens": 40}}
 LONG = "".join(f"{number} " for number in range(1000))
 
 
@@ -104,3 +117,41 @@ async def _whole(reader: asyncio.StreamReader) -> bytes:
         assert part
         answer += part
     return answer
+
+
+@pytest.mark.slow
+async def test_a_real_engine_refuses_what_is_too_much_and_completes_the_rest() -> None:
+    ledger = Ledger()
+    options = EngineConfig(max_active=1, max_queue=2)
+    engine = watched_client(
+        options, CacheOptions(disk=0), ledger.posted, ledger.emitted, ledger.turned
+    )
+    with private_daemon(Config(engine=options), engine) as address:
+        await until(lambda: engine.status().state != "loading", 120)
+        key = {"x-api-key": address.api_key or ""}
+        async with httpx2.AsyncClient(base_url=address.url, headers=key, timeout=120) as client:
+
+            async def ask(number: int) -> tuple[int, bool]:
+                path = list(LAST)[number % len(LAST)]
+                body = DOORS[path] | {"stream": True, "seed": number}
+                answer = await client.post(path, json=body | LENGTHS.get(path, {"max_tokens": 40}))
+                if answer.status_code == 200:
+                    return 200, sum(answer.text.count(last) for last in LAST[path]) == 1
+                return answer.status_code, answer.headers.get("retry-after") == "1"
+
+            answers = [one for _ in range(4) for one in await gathered(ask, 24)]
+            await until(lambda: not engine.open_requests, 60)
+    assert all(right for _, right in answers)
+    assert {status for status, _ in answers} == {200, 429}
+    assert ledger.not_ended_once() == 0
+    assert ledger.requests == len(answers)
+    endings = ledger.endings()
+    assert endings["overloaded"] == sum(status == 429 for status, _ in answers)
+    assert "cancelled" not in endings
+
+
+async def gathered(
+    ask: Callable[[int], Awaitable[tuple[int, bool]]], count: int
+) -> list[tuple[int, bool]]:
+    """All of them at once."""
+    return await asyncio.gather(*map(ask, range(count)))
