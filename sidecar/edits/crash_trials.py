@@ -12,6 +12,7 @@ import hashlib
 import json
 import os
 import random
+import re
 import shutil
 import signal
 import stat
@@ -21,26 +22,20 @@ import time
 from pathlib import Path
 
 from engine import EngineError
+from sidecar.edits.installed_repository import make_repository
 from sidecar.edits.journal import Change, Journal
 from sidecar.edits.writable_root import WritableRoot
 
-_MODES = (0o644, 0o755, 0o600, 0o664)
-_CONTENTS = (b"a = 1\n" * 40, b"a = 1\r\n" * 30, b"\xef\xbb\xbfa = 'caf\xc3\xa9'", b"a = 1")
-
 
 def make_workspace(folder: Path, files: int) -> list[Change]:
-    """Files of several modes, line ends and encodings, with links beside; and what to change."""
-    changes = []
-    for number in range(files):
-        path = folder / f"package{number % 5}" / f"file{number}.py"
-        path.parent.mkdir(parents=True, exist_ok=True)
-        before = _CONTENTS[number % 4]
-        path.write_bytes(before)
-        path.chmod(_MODES[number // 2 % 4])
-        changes.append(Change(str(path.relative_to(folder)), before, before.replace(b"a", b"beta")))
-    (folder / "package0" / "link.py").symlink_to("file0.py")
-    (folder / "dangling").symlink_to("nowhere")
-    return changes
+    """A repository made of installed packages, and what to change in every file of it."""
+    contents = {
+        name: (folder / name).read_bytes() for name in make_repository(folder, files, b"self")
+    }
+    return [
+        Change(name, data, re.sub(rb"\bself\b", b"this_one", data))
+        for name, data in contents.items()
+    ]
 
 
 def fingerprint(folder: Path) -> dict[str, tuple[int, str]]:
@@ -79,7 +74,7 @@ def killed(work: str, folder: Path, state: Path, changes: list[Change], moment: 
         with WritableRoot(folder) as root:
             journal = Journal(state, root)
             if work == "apply":
-                journal.apply("a to beta", changes)
+                journal.apply("self to this_one", changes)
             elif work == "undo":
                 journal.undo()
             else:
@@ -100,7 +95,7 @@ def count_events(folder: Path, state: Path, changes: list[Change]) -> int:
         moment = Moment()
         sys.addaudithook(moment)
         with WritableRoot(folder) as root:
-            Journal(state, root).apply("a to beta", changes)
+            Journal(state, root).apply("self to this_one", changes)
         os.write(write, str(moment.count).encode())
         os._exit(0)
     os.waitpid(child, 0)
@@ -122,16 +117,18 @@ def trials(count: int, base: Path, files: int, seed: int = 0) -> dict[str, int]:
     seconds = time.monotonic() - began
     fresh = fingerprint(folder)
     done = {"kill_trials": 0, "files_corrupted": 0, "undo_mismatches": 0, "events": events}
+    as_made = False
     while done["kill_trials"] < count:
-        for path in (folder, state):
-            shutil.rmtree(path, ignore_errors=True)
-        shutil.copytree(made, folder, symlinks=True)
+        shutil.rmtree(state, ignore_errors=True)
+        if not as_made:
+            shutil.rmtree(folder, ignore_errors=True)
+            shutil.copytree(made, folder, symlinks=True)
         by_clock = rng.random() < 0.25
         moment: object = rng.uniform(0, seconds) if by_clock else rng.randrange(1, events + 1)
         work = rng.choice(("apply", "apply", "undo", "redo"))
         if work != "apply":
             with WritableRoot(folder) as root:
-                Journal(state, root).apply("a to beta", changes)
+                Journal(state, root).apply("self to this_one", changes)
                 if work == "redo":
                     Journal(state, root).undo()
         done["kill_trials"] += killed(work, folder, state, changes, moment)
@@ -144,7 +141,8 @@ def trials(count: int, base: Path, files: int, seed: int = 0) -> dict[str, int]:
                 done["undo_mismatches"] += fingerprint(folder) != fresh
             if recorded:
                 journal.undo()
-        done["undo_mismatches"] += fingerprint(folder) != old
+        as_made = fingerprint(folder) == old
+        done["undo_mismatches"] += not as_made
     return done
 
 

@@ -69,8 +69,8 @@ class Plan(Struct, frozen=True, kw_only=True):
 
 class Progress(Struct, frozen=True, kw_only=True):
     """How far a transaction is. ``applying`` and ``undoing`` are of a process that still runs, or
-    was interrupted; ``undoing`` with outcomes of one that could not write all, and can be repeated.
-    """
+    was interrupted; then ``undoing`` has an outcome for each file that it is about, or it is of one
+    that could not write all. Both can be repeated."""
 
     state: State
     outcomes: tuple[Outcome, ...] = ()
@@ -213,36 +213,37 @@ class Journal:
     def _write(self, plan: Plan, *, forward: bool, only: Sequence[str] | None) -> Entry:
         """One direction of a transaction. only: paths to write; None where the files must tell."""
         running: State = "applying" if forward else "undoing"
-        self._note(plan, Progress(state=running))
+        about = tuple(Outcome(path) for path in only or ())
         outcomes = []
         try:
             with self._contents(plan) as contents:
+                self._note(plan, Progress(state=running, outcomes=about))
                 for number, file in enumerate(plan.files):
                     if only is not None and file.path not in only:
                         continue
-                    data = os.pread(contents, file.before_bytes, file.offset)
-                    if forward:
-                        data = os.pread(contents, file.after_bytes, file.offset + file.before_bytes)
-                    outcome = self._put(file, data, _partial(plan, number), forward=forward)
+                    outcome = self._put(file, contents, _partial(plan, number), forward=forward)
                     outcomes.append(outcome)
                     self._step(outcome)
             self._root.flush(outcome.path for outcome in outcomes if not outcome.reason)
+            done: State = "applied" if forward else "undone"
+            if not forward and any(isinstance(outcome, Unwritten) for outcome in outcomes):
+                done = "undoing"
+            progress = Progress(state=done, outcomes=tuple(outcomes))
+            self._note(plan, progress)
         except KeyboardInterrupt:
             raise Interrupted(plan.id) from None
-        done: State = "applied" if forward else "undone"
-        if not forward and any(isinstance(outcome, Unwritten) for outcome in outcomes):
-            done = "undoing"
-        progress = Progress(state=done, outcomes=tuple(outcomes))
-        self._note(plan, progress)
         return Entry(plan=plan, progress=progress)
 
-    def _put(self, file: PlannedFile, data: bytes, partial: str, *, forward: bool) -> Outcome:
-        """Write one file, or leave it alone."""
+    def _put(self, file: PlannedFile, contents: int, partial: str, *, forward: bool) -> Outcome:
+        """Write one file, or leave it alone. contents: the open file that both are in."""
         source, target = (file.before, file.after) if forward else (file.after, file.before)
-        if sha256(data) != target:
-            raise JournalError(f"{self.folder}: the journal of {file.path} is damaged")
-        self._root.remove_partial(file.path, partial)
         try:
+            data = os.pread(contents, file.before_bytes, file.offset)
+            if forward:
+                data = os.pread(contents, file.after_bytes, file.offset + file.before_bytes)
+            if sha256(data) != target:
+                return Outcome(file.path, "is damaged in the journal")
+            self._root.remove_partial(file.path, partial)
             if self._root.read(file.path).sha256 == target:
                 return Outcome(file.path)
             self._root.replace(file.path, data, expected=source, partial=partial)
@@ -263,7 +264,11 @@ class Journal:
 
     @contextlib.contextmanager
     def _contents(self, plan: Plan) -> Iterator[int]:
-        file = os.open(self.folder / plan.id / "contents", os.O_RDONLY | os.O_CLOEXEC)
+        path = self.folder / plan.id / "contents"
+        try:
+            file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        except OSError as error:
+            raise JournalError(f"{path}: {error.strerror}; nothing was changed") from None
         try:
             yield file
         finally:
@@ -307,11 +312,13 @@ class Journal:
             raise JournalError(f"{self.folder}: {error.strerror}; nothing was changed") from None
         try:
             try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                # Somebody who only looks has it, too, but for a moment, which is waited for.
+                fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
             except BlockingIOError:
                 raise JournalError(
                     f"another process is writing to {self._root.path}; try again when it is done"
                 ) from None
+            fcntl.flock(lock, fcntl.LOCK_EX)
             yield
         finally:
             os.close(lock)

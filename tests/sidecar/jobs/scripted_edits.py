@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-import sysconfig
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Callable
 
 from engine import GenerateRequest
 
@@ -71,40 +69,3 @@ def scripted(
         return ANSWERS[kind(code)](code, right(code), fence)
 
     return reply
-
-
-def installed_files(most_bytes: int) -> Iterator[tuple[str, bytes]]:
-    """Python files of installed packages: path, bytes."""
-    folder = Path(sysconfig.get_path("purelib"))
-    for path in sorted(folder.rglob("*.py")):
-        if path.is_file() and 200 < path.stat().st_size <= most_bytes:
-            yield path.relative_to(folder).as_posix(), path.read_bytes()
-
-
-def make_project(folder: Path, files: int, word: bytes, most_bytes: int = 2500) -> None:
-    """A repository of `files` installed files that have `word`: some executable, some with CRLF or
-    a byte order mark, some without a final newline, with links beside."""
-    made = 0
-    for path, data in installed_files(most_bytes):
-        if not re.search(rb"\b" + word + rb"\b", data) or b"\r" in data or data[:1] == b"\xef":
-            continue
-        try:
-            compile(data, path, "exec", dont_inherit=True)
-        except (SyntaxError, ValueError):
-            continue
-        target = folder / "pkg" / path.replace("/", "_")
-        target.parent.mkdir(parents=True, exist_ok=True)
-        if made % 7 == 1:
-            data = data.replace(b"\n", b"\r\n")
-        elif made % 7 == 2:
-            data = data.rstrip(b"\n")
-        elif made % 7 == 3:
-            data = b"\xef\xbb\xbf" + data
-        target.write_bytes(data)
-        target.chmod((0o644, 0o755, 0o600)[made % 3])
-        made += 1
-        if made == files:
-            break
-    assert made == files
-    (folder / "pkg" / "link.py").symlink_to("../elsewhere.py")
-    (folder / "loop").symlink_to(".")

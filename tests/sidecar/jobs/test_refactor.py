@@ -4,13 +4,14 @@ import re
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scripted_edits import ACCEPTED, ANSWERS, asked_code, kind_of, make_project, scripted
+from scripted_edits import ACCEPTED, ANSWERS, asked_code, kind_of, scripted
 from waiting import until
 
 from engine import EngineClient, EngineError, Priority, RequestError
 from engine.testing import FakeEngine
 from sidecar.config import EditConfig
 from sidecar.edits.crash_trials import fingerprint
+from sidecar.edits.installed_repository import make_repository
 from sidecar.edits.journal import Journal
 from sidecar.edits.search import Skipped
 from sidecar.edits.text_file import TextFile, with_newlines
@@ -58,7 +59,7 @@ def kinds(task):
 async def refactor_everything(folder, files):
     root = folder / "w"
     root.mkdir()
-    make_project(root, files, b"self")
+    make_repository(root, files, b"self")
     before = fingerprint(root)
     made = plan(root, RefactorRequest(instruction="Call `self` this."), CONFIG)
     assert len(made.tasks) == files
