@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Literal, NamedTuple
 
@@ -40,6 +40,7 @@ _CONTROL = re.compile(
     rf"|[{_INVISIBLE}]"
 )
 _DECIDING = re.compile(rf"[\r\n>{_INVISIBLE}]")
+_LINE_END = re.compile(r"[\r\n]")
 _LABEL = re.compile(r"\s*\w{1,3}$")
 _REMARK = re.compile(r"(?:^|(?<=\s))(?:#|//|--).*", re.MULTILINE)
 _TOKEN = re.compile(r"\w+|[^\w\s]+")
@@ -58,22 +59,19 @@ class Gap:
 
     multiline: ``auto`` takes a whole block where the cursor's line is blank or the completed line
     opens one, and else the one line; text other than closers right of the cursor always means one.
+    before, rest: the cursor's line, left and right of it.
     """
 
     prefix: str
     suffix: str
     multiline: Multiline = "auto"
+    before: str = field(init=False)
+    rest: str = field(init=False)
 
-    @cached_property
-    def before(self) -> str:
-        """The cursor's line, left of the cursor."""
+    def __post_init__(self) -> None:
         end = self.prefix[-4096:]
-        return end[max(end.rfind("\n"), end.rfind("\r")) + 1 :]
-
-    @cached_property
-    def rest(self) -> str:
-        """The cursor's line, right of the cursor."""
-        return re.split(r"[\r\n]", self.suffix, maxsplit=1)[0]
+        object.__setattr__(self, "before", end[max(end.rfind("\n"), end.rfind("\r")) + 1 :])
+        object.__setattr__(self, "rest", _LINE_END.split(self.suffix, maxsplit=1)[0])
 
     @cached_property
     def next_lines(self) -> list[str]:
@@ -262,7 +260,8 @@ def _as_indented(line: str, unit: str) -> str:
 
 
 def _indent(line: str) -> int:
-    return len(line.expandtabs(8)) - len(line.expandtabs(8).lstrip())
+    whole = line.expandtabs(8)
+    return len(whole) - len(whole.lstrip())
 
 
 def _whole_lines(kept: list[str], gap: Gap) -> Iterator[str]:
@@ -305,9 +304,9 @@ def _repeats_next_line(line: str, kept: list[str], gap: Gap) -> bool:
     if not line.strip():
         return False
     whole = line if kept else gap.before + line + gap.rest
-    said = "".join(whole.split())
+    said, indent = "".join(whole.split()), _indent(whole)
     for number, following in enumerate(gap.next_lines):
-        if _indent(whole) != _indent(following):
+        if indent != _indent(following):
             continue
         there = "".join(following.split())
         # What comes later may be said twice, unless it is long; and a long one may be cut short.
@@ -408,7 +407,7 @@ def _open_brackets(text: str) -> int:
 def _without_loop(kept: list[str], gap: Gap) -> list[str] | None:
     """The lines with their loop run once, if they end in one."""
     whole = [gap.before + kept[0], *kept[1:]]
-    for period in range(1, _LONGEST_CYCLE + 1):
+    for period in range(1, min(_LONGEST_CYCLE, len(whole) // _LOOPS) + 1):
         tail = whole[-_LOOPS * period :]
         once = tail[:period]
         if any(line.strip() for line in once) and tail == once * _LOOPS:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import re
 from collections import OrderedDict
-from collections.abc import Sequence
 
 import msgspec
 from msgspec import Struct
@@ -75,13 +74,22 @@ class SuggestionMemory:
         """What is left of a suggestion that was begun, or made here from the same context. None
         where none is known."""
         cursor = self._within_reach(cursor)
+        line, column, prefix = cursor.line, cursor.column, cursor.prefix
         for key in reversed(self._entries):
             then, answer, most = self._entries[key]
-            if not 0 <= cursor.line - then.line <= most or then.document != cursor.document:
+            below = line - then.line
+            if below < 0 or below > most or then.document != cursor.document:
                 continue
             # Most that are left are of the same line, and of another text.
-            if cursor.line == then.line and not _begins(then, answer.texts, cursor):
-                continue
+            if not below and (length := column - then.column):
+                if length < 0:
+                    continue
+                typed = prefix[-length:]
+                for text in answer.texts:
+                    if text.startswith(typed):
+                        break
+                else:
+                    continue
             found = self._left_of(then, answer, cursor)
             if found is not None:
                 self._entries.move_to_end(key)
@@ -124,15 +132,6 @@ class SuggestionMemory:
             return False
         typed = text[:length]
         return now.prefix.endswith(typed) and (then.prefix + typed)[-self._reach :] == now.prefix
-
-
-def _begins(then: Cursor, texts: Sequence[str], now: Cursor) -> bool:
-    """Whether what was typed on a line can be the beginning of one of `texts`."""
-    length = now.column - then.column
-    if length <= 0:
-        return not length
-    typed = now.prefix[-length:]
-    return any(text.startswith(typed) for text in texts)
 
 
 def _same_place(one: Cursor, other: Cursor) -> bool:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Coroutine, Sequence
-from dataclasses import dataclass
 
 import msgspec
 from lsprotocol import types
@@ -84,8 +83,7 @@ def inline_completion(
     return _suggest(session, wanted) if known is None else wanted.items(known)
 
 
-@dataclass(frozen=True)
-class _Wanted:
+class _Wanted(Struct, frozen=True, kw_only=True):
     """chosen: what the completion list puts in place of what it replaces."""
 
     cursor: Cursor

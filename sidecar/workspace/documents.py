@@ -5,10 +5,9 @@ Nothing here reads a disk: what the client did not open is not known.
 
 from __future__ import annotations
 
-import functools
 import logging
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from msgspec import Struct
 
@@ -27,18 +26,47 @@ _BLOCK = 256
 """Lines are joined so many at a time."""
 
 
-@functools.lru_cache(64)
-def _joined(lines: tuple[str, ...], start: int | None, end: int | None) -> str:
-    """Of each line what is between `start` and `end`. While a line is typed, those around it are
-    the same ones."""
-    return "".join([line[start:end] for line in lines])
-
-
 class Change(Struct, frozen=True):
     """`text` replaces `range`, or the whole document where there is no range."""
 
     text: str
     range: Range | None = None
+
+
+class _Around:
+    """The text above and below one line, joined once while that line is typed: versions of a
+    document that differ in it only have the same."""
+
+    __slots__ = ("_above", "_below", "line", "reach")
+
+    def __init__(self, line: int, reach: int) -> None:
+        self.line = line
+        self.reach = reach
+        self._above: str | None = None
+        self._below: str | None = None
+
+    def above(self, lines: tuple[str, ...]) -> str:
+        """Whole lines, at least `reach` code points or all, and of each no more than that."""
+        if self._above is None:
+            parts, have, line, reach = list[str](), 0, self.line, self.reach
+            while line > 0 and have < reach:
+                start = max(line - _BLOCK, 0)
+                parts.append("".join([one[-reach:] for one in lines[start:line]]))
+                have += len(parts[-1])
+                line = start
+            self._above = "".join(reversed(parts))
+        return self._above
+
+    def below(self, lines: tuple[str, ...]) -> str:
+        """Like `above`."""
+        if self._below is None:
+            parts, have, line, reach = list[str](), 0, self.line + 1, self.reach
+            while line < len(lines) and have < reach:
+                parts.append("".join([one[:reach] for one in lines[line : line + _BLOCK]]))
+                have += len(parts[-1])
+                line += _BLOCK
+            self._below = "".join(parts)
+        return self._below
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +77,7 @@ class Document:
     version: int
     language: str
     lines: tuple[str, ...]
+    _around: _Around = field(default=_Around(-1, 0), compare=False, repr=False)
 
     @classmethod
     def of(cls, text: str, *, uri: str = "", version: int = 0, language: str = "") -> Document:
@@ -68,25 +97,12 @@ class Document:
     def before(self, line: int, column: int, reach: int) -> str:
         """The text that ends at (line, column): whole lines, at least `reach` code points or to
         the document's start, and never more of one long line than `reach`."""
-        parts = [self.lines[line][:column][-reach:]]
-        have = len(parts[0])
-        while line > 0 and have < reach:
-            start = max(line - _BLOCK, 0)
-            parts.append(_joined(self.lines[start:line], -reach, None))
-            have += len(parts[-1])
-            line = start
-        text = "".join(reversed(parts))
+        text = self._text_around(line, reach).above(self.lines) + self.lines[line][:column][-reach:]
         return text[text.rfind("\n", 0, max(len(text) - reach, 0)) + 1 :]
 
     def after(self, line: int, column: int, reach: int) -> str:
         """The text that starts at (line, column), bounded like `before`."""
-        parts = [self.lines[line][column:][:reach]]
-        have, line = len(parts[0]), line + 1
-        while line < len(self.lines) and have < reach:
-            parts.append(_joined(self.lines[line : line + _BLOCK], None, reach))
-            have += len(parts[-1])
-            line += _BLOCK
-        text = "".join(parts)
+        text = self.lines[line][column:][:reach] + self._text_around(line, reach).below(self.lines)
         end = text.find("\n", max(reach - 1, 0))
         return text[: end + 1] if end >= 0 else text
 
@@ -107,7 +123,7 @@ class Document:
     def changed(self, change: Change, encoding: Encoding) -> Document:
         """This document after `change`, with the same version."""
         if change.range is None:
-            return replace(self, lines=split_lines(change.text))
+            return Document(self.uri, self.version, self.language, split_lines(change.text))
         first, last = sorted(
             (self.locate(change.range.start, encoding), self.locate(change.range.end, encoding))
         )
@@ -126,7 +142,15 @@ class Document:
             if spliced[-1] == "" and end < len(self.lines):
                 spliced = spliced[:-1]
         lines = self.lines[:start] + spliced + self.lines[end:]
-        return Document(self.uri, self.version, self.language, lines)
+        same = start + 1 == end and len(spliced) == 1 and self._around.line == start
+        if not same:
+            return Document(self.uri, self.version, self.language, lines)
+        return Document(self.uri, self.version, self.language, lines, self._around)
+
+    def _text_around(self, line: int, reach: int) -> _Around:
+        if self._around.line != line or self._around.reach != reach:
+            object.__setattr__(self, "_around", _Around(line, reach))
+        return self._around
 
 
 class Documents:
@@ -167,7 +191,7 @@ class Documents:
             return False
         for change in changes:
             document = document.changed(change, encoding)
-        self._open[uri] = Document(uri, version, document.language, document.lines)
+        self._open[uri] = replace(document, version=version)
         return True
 
     def close(self, uri: str) -> None:

@@ -8,6 +8,7 @@ every `.ignore`, then every `.pillionignore`. Secrets stay out whatever any of t
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import re
 import stat
@@ -32,6 +33,7 @@ _KEY_FILE = re.compile(r"id_[^./]*(?:\.pub)?")
 _ANYWHERE, _NOTHING = "^(?:.+/)?", r"(?!)"
 
 
+@functools.lru_cache(1024)
 def is_secret(path: str) -> bool:
     """Whether a path (``/`` between its parts, relative or absolute) looks like credentials."""
     *folders, name = path.strip("/").split("/")

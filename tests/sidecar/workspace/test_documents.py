@@ -165,3 +165,25 @@ def test_where_two_versions_last_differ(lines, data):
     after, before = Document.of("\n".join(ours)), Document.of("\n".join(theirs))
     line = max(len(ours) - 1 - same, 0)
     assert after.end_of_change(before) == (line, len(ours[line]))
+
+
+@settings(max_examples=60)
+@given(st.lists(TEXT, min_size=2, max_size=6), st.data())
+def test_versions_that_differ_in_a_line_keep_their_own_text_around_others(lines, data):
+    versions = [Document.of("\n".join(lines))]
+    for _ in range(4):
+        last = len(versions[-1].lines) - 1
+        at = Position(data.draw(st.integers(0, last)), data.draw(st.integers(0, 9)))
+        versions[-1].before(at.line, 0, 9)
+        change = Change(data.draw(st.sampled_from(("a", "é", "\n", "\r"))), Range(at, at))
+        versions.append(versions[-1].changed(change, "utf-32"))
+        asked = data.draw(st.sampled_from(versions))
+        line = data.draw(st.integers(0, len(asked.lines) - 1))
+        fresh = Document.of(asked.text)
+        assert asked.before(line, 1, 9) == fresh.before(line, 1, 9)
+        assert asked.after(line, 1, 9) == fresh.after(line, 1, 9)
+    for one in versions:
+        fresh = Document.of(one.text)
+        for line in range(len(one.lines)):
+            assert one.after(line, 1, 9) == fresh.after(line, 1, 9)
+            assert one.before(line, 1, 9) == fresh.before(line, 1, 9)
