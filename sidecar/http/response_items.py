@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
 
 from engine import Reasoned, Said
 from sidecar.http.response_input import Origin, sealed_reasoning
+from sidecar.http.schema.logprobs import WrittenToken, logprobs_of
 from sidecar.http.schema.responses_response import (
     OutputItem,
     OutputPart,
@@ -21,17 +22,26 @@ _NOWHERE = Origin()
 
 
 class ResponseItems:
-    """id: of the response. origins: of its tools. sealed: reasoning is to be handed back.
+    """id: of the response. origins: of its tools. sealed: reasoning is to be handed back. spelled:
+    the bytes of every token id, where log-probabilities are asked for.
 
     `output` are the items that are complete; `message` is what they are in a conversation.
     """
 
-    def __init__(self, id: str, origins: Mapping[str, Origin], sealed: bool) -> None:
+    def __init__(
+        self,
+        id: str,
+        origins: Mapping[str, Origin],
+        sealed: bool,
+        spelled: Sequence[bytes] = (),
+    ) -> None:
         self._id = id
         self._origins = origins
         self._sealed = sealed
+        self._spelled = spelled
         self._kind = ""
         self._text: list[str] = []
+        self._logprobs: tuple[WrittenToken, ...] = ()
         self.output: list[OutputItem] = []
         self.message: dict[str, Any] = {"role": "assistant", "content": ""}
 
@@ -41,7 +51,8 @@ class ResponseItems:
             case Reasoned():
                 return self._write("reasoning", part.content.text)
             case Said():
-                return self._write("message", part.content.text)
+                likely = logprobs_of(part.logprobs, self._spelled) if self._spelled else None
+                return self._write("message", part.content.text, likely.content if likely else ())
             case Called():
                 return [*self.close(), *self._call(part.content)]
         return []
@@ -67,18 +78,21 @@ class ResponseItems:
             **fields,
         )
 
-    def _write(self, kind: str, text: str) -> list[ResponseEvent]:
+    def _write(
+        self, kind: str, text: str, logprobs: tuple[WrittenToken, ...] = ()
+    ) -> list[ResponseEvent]:
         events = [] if self._kind == kind else [*self.close(), *self._open(kind)]
         self._text.append(text)
+        self._logprobs += logprobs
         name = "reasoning_text" if kind == "reasoning" else "output_text"
-        logprobs = {} if kind == "reasoning" else {"logprobs": ()}
+        likely = {} if kind == "reasoning" else {"logprobs": logprobs}
         delta = self._event(
-            f"{name}.delta", item_id=self._item_id, content_index=0, delta=text, **logprobs
+            f"{name}.delta", item_id=self._item_id, content_index=0, delta=text, **likely
         )
         return [*events, delta]
 
     def _open(self, kind: str) -> list[ResponseEvent]:
-        self._kind, self._text = kind, []
+        self._kind, self._text, self._logprobs = kind, [], ()
         item = self._item("in_progress")
         part = self._part("")
         return [
@@ -93,7 +107,7 @@ class ResponseItems:
         item, text = self._item(status), "".join(self._text)
         reasoning = self._kind == "reasoning"
         name = "reasoning_text" if reasoning else "output_text"
-        logprobs = {} if reasoning else {"logprobs": ()}
+        logprobs = {} if reasoning else {"logprobs": self._logprobs}
         at = {"item_id": item.id, "content_index": 0}
         events = [
             self._event(f"{name}.done", text=text, **at, **logprobs),
@@ -109,7 +123,7 @@ class ResponseItems:
     def _part(self, text: str) -> OutputPart:
         if self._kind == "reasoning":
             return OutputPart(type="reasoning_text", text=text)
-        return OutputPart(type="output_text", text=text, annotations=(), logprobs=())
+        return OutputPart(type="output_text", text=text, annotations=(), logprobs=self._logprobs)
 
     def _item(self, status: str) -> OutputItem:
         text = "".join(self._text)

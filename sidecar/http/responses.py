@@ -53,7 +53,8 @@ class Responses(Endpoint[ResponsesRequest]):
         conversation = [*before, *messages_of(wire)]
         chat, origins = chat_of(wire, id, conversation, exchange.session(wire.prompt_cache_key))
         sealed = "reasoning.encrypted_content" in (wire.include or ())
-        items = ResponseItems(id, origins, sealed)
+        spelled = await self.services.engine.token_bytes() if chat.logprobs is not None else ()
+        items = ResponseItems(id, origins, sealed, spelled)
 
         def keep() -> None:
             if wire.store is not False:
@@ -88,6 +89,7 @@ def chat_of(
     instructions = [{"role": "system", "content": wire.instructions}] if wire.instructions else []
     if not conversation:
         raise RequestError("input must hold at least one item", field="input")
+    likely = wire.top_logprobs or "message.output_text.logprobs" in (wire.include or ())
     effort = wire.reasoning.effort if wire.reasoning is not None else None
     chat = Chat(
         id=id,
@@ -96,6 +98,7 @@ def chat_of(
         reply=_reply_format(wire, bool(functions)),
         several_calls=wire.parallel_tool_calls is not False,
         template=reasoning_variables(effort) | (wire.chat_template_kwargs or {}),
+        logprobs=(wire.top_logprobs or 0) if likely else None,
         max_tokens=wire.max_output_tokens,
         temperature=wire.temperature,
         top_p=wire.top_p,

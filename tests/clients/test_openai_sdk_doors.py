@@ -17,6 +17,7 @@ from openai import AsyncOpenAI
 from openai.types.responses import (
     ResponseFunctionToolCall,
     ResponseOutputMessage,
+    ResponseOutputText,
     ResponseReasoningItem,
 )
 
@@ -98,6 +99,15 @@ async def test_responses_whole_streamed_and_continued(sdk: AsyncOpenAI) -> None:
         model="default", previous_response_id=final.id, input=[result | {"output": "text"}]
     )
     assert again.previous_response_id == final.id
+    likely = await sdk.responses.create(
+        model="default", input="hello", include=["message.output_text.logprobs"], top_logprobs=2
+    )
+    said = next(item for item in likely.output if isinstance(item, ResponseOutputMessage))
+    assert isinstance(said.content[0], ResponseOutputText)
+    tokens = said.content[0].logprobs or []
+    # White space between the parts of a reply is said by tokens, too.
+    assert "".join(one.token for one in tokens).strip() == said.content[0].text
+    assert all(len(one.top_logprobs) == 2 for one in tokens)
     assert again.usage is not None
     assert again.usage.input_tokens > (whole.usage.input_tokens if whole.usage else 0)
 

@@ -11,7 +11,7 @@ from typing import Any, Literal
 from msgspec import Struct
 
 from engine import RequestError
-from sidecar.http.schema.bounds import AtLeastOne, Temperature, ToolName, TopP
+from sidecar.http.schema.bounds import AtLeastOne, Logprobs, Temperature, ToolName, TopP
 
 
 class InputPart(Struct, frozen=True):
@@ -69,7 +69,9 @@ class ReasoningOptions(Struct, frozen=True):
 
 
 class ResponsesRequest(Struct, frozen=True, kw_only=True):
-    """None is a field left out. `draft`, `seed` and `chat_template_kwargs` are extensions."""
+    """None is a field left out. `draft`, `seed` and `chat_template_kwargs` are extensions. Of what
+    to `include`, sealed reasoning and log-probabilities are known; `top_logprobs` asks for the
+    latter, too."""
 
     input: str | list[InputItem]
     model: str | None = None
@@ -86,6 +88,7 @@ class ResponsesRequest(Struct, frozen=True, kw_only=True):
     text: TextOptions | None = None
     reasoning: ReasoningOptions | None = None
     include: list[str] | None = None
+    top_logprobs: Logprobs | None = None
     metadata: dict[str, Any] | None = None
     prompt_cache_key: str | None = None
     background: bool | None = None

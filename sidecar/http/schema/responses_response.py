@@ -6,6 +6,7 @@ from typing import Any
 
 from msgspec import UNSET, Struct, UnsetType
 
+from sidecar.http.schema.logprobs import WrittenToken
 from sidecar.http.schema.usage import ReplyFacts
 
 
@@ -15,7 +16,7 @@ class OutputPart(Struct, frozen=True, kw_only=True):
     text: str
     type: str
     annotations: tuple[str, ...] | UnsetType = UNSET
-    logprobs: tuple[str, ...] | UnsetType = UNSET
+    logprobs: tuple[WrittenToken, ...] | UnsetType = UNSET
 
 
 class OutputItem(Struct, frozen=True, kw_only=True):
@@ -102,4 +103,4 @@ class ResponseEvent(Struct, frozen=True, kw_only=True):
     arguments: str | UnsetType = UNSET
     input: str | UnsetType = UNSET
     name: str | UnsetType = UNSET
-    logprobs: tuple[str, ...] | UnsetType = UNSET
+    logprobs: tuple[WrittenToken, ...] | UnsetType = UNSET

@@ -94,6 +94,29 @@ async def test_what_is_cut_off_says_so(client: httpx2.AsyncClient, stream: bool)
     ]
 
 
+@pytest.mark.parametrize("asked", [{"include": ["message.output_text.logprobs"]}, {}])
+async def test_log_probabilities_of_what_is_said(
+    client: httpx2.AsyncClient, asked: dict[str, Any]
+) -> None:
+    body = {"input": "hello", "tools": [READ], "seed": 1, "top_logprobs": 2} | asked
+    whole = (await client.post(PATH, json=body)).json()
+    streamed = named_events((await client.post(PATH, json=body | {"stream": True})).text)
+    _, message, _ = whole["output"]
+    (part,) = message["content"]
+    # White space between the parts of a reply is said by tokens, too.
+    assert "".join(one["token"] for one in part["logprobs"]).strip() == part["text"]
+    for one in part["logprobs"]:
+        assert one["logprob"] <= 0
+        assert bytes(one["bytes"]).decode() == one["token"]
+        assert len(one["top_logprobs"]) == 2
+    deltas = [event["logprobs"] for kind, event in streamed if kind.endswith("output_text.delta")]
+    assert [one for some in deltas for one in some] == part["logprobs"]
+    (done,) = (event for kind, event in streamed if kind.endswith("output_text.done"))
+    assert done["logprobs"] == part["logprobs"]
+    bare = (await client.post(PATH, json={"input": "hello"})).json()
+    assert bare["output"][1]["content"][0]["logprobs"] == []
+
+
 async def test_what_codex_sends(client: httpx2.AsyncClient, codec: RecordingCodec) -> None:
     first = {"input": "hello", "tools": [READ], "include": ["reasoning.encrypted_content"]}
     output = (await client.post(PATH, json=first)).json()["output"]
