@@ -44,7 +44,9 @@ class Scratch:
         for path in listing.names():
             target = self._folder / path
             target.parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy2(self._root / path, target, follow_symlinks=False)
+            # What is gone meanwhile, or not ours to read, a check may well do without.
+            with contextlib.suppress(FileNotFoundError, PermissionError):
+                shutil.copy2(self._root / path, target, follow_symlinks=False)
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -78,7 +80,18 @@ class Scratch:
                 self._write(change.path, change.before)
 
     def _write(self, path: str, data: bytes) -> None:
-        self._folder.joinpath(*checked(path)).write_bytes(data)
+        """In the copy and nowhere else, whatever links a check has made there."""
+        target = self._folder.joinpath(*checked(path))
+        if not target.parent.resolve().is_relative_to(self._folder.resolve()):
+            raise RequestError(
+                f"--check put a link to elsewhere in the place of {path}'s folder", field="check"
+            )
+        mode = target.stat().st_mode & 0o777 if target.is_file() else 0o644
+        target.parent.mkdir(parents=True, exist_ok=True)
+        # A file of its own, also where a check has left a link.
+        target.unlink(missing_ok=True)
+        target.write_bytes(data)
+        target.chmod(mode)
 
     def _outcome(self) -> str:
         # A session of its own, so that nothing that the check starts outlives it.
