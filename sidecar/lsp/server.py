@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from typing import Any, NamedTuple
 
 from lsprotocol import types
@@ -127,7 +127,7 @@ class Connection:
         self._services = services
         self._methods = methods
         self._session = Session(services, outbox)
-        self._tasks: set[asyncio.Task[object]] = set()
+        self._tasks: set[asyncio.Task[None]] = set()
 
     async def read(self, frames: FrameReader) -> None:
         """Take messages until `exit` or the end of the stream."""
@@ -184,9 +184,16 @@ class Connection:
         if not inspect.iscoroutine(outcome):
             request.result(outcome)
             return
-        request.task = asyncio.create_task(outcome, name=message.method)
+        request.task = asyncio.create_task(self._answer(request, outcome), name=message.method)
         self._tasks.add(request.task)
-        request.task.add_done_callback(lambda task: self._done(request, task))
+        request.task.add_done_callback(lambda task: self._done(request, task, outcome))
+
+    async def _answer(self, request: OpenRequest, outcome: Coroutine[Any, Any, object]) -> None:
+        # Here, and not when the task is done: that would be known one turn of the loop later.
+        try:
+            request.result(await outcome)
+        except Exception as error:
+            request.error(self._answer_to(error, request))
 
     def _method(self, name: str) -> Method:
         """Raises RpcError when the method is unknown, or not now."""
@@ -203,14 +210,16 @@ class Connection:
             raise Overloaded(f"{MAX_OPEN_REQUESTS} requests are open on this connection")
         return method
 
-    def _done(self, request: OpenRequest, task: asyncio.Task[object]) -> None:
+    def _done(
+        self,
+        request: OpenRequest,
+        task: asyncio.Task[None],
+        outcome: Coroutine[Any, Any, object],
+    ) -> None:
         self._tasks.discard(task)
         if task.cancelled():
+            outcome.close()  # where it was never begun
             request.cancel()
-        elif (error := task.exception()) is not None:
-            request.error(self._answer_to(error, request))
-        else:
-            request.result(task.result())
 
     def _notification(self, message: Notification) -> None:
         """Never answered, so what is wrong with one can only be logged."""

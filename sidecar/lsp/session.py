@@ -75,7 +75,7 @@ class OpenRequest:
     def __init__(self, session: Session, request_id: Id, method: str) -> None:
         self.id = request_id
         self.method = method
-        self.task: asyncio.Task[object] | None = None
+        self.task: asyncio.Task[None] | None = None
         self._session = session
         self._recallable = True
 
