@@ -90,7 +90,8 @@ OPERATIONS = (
         path="/infill",
         summary="The text at a cursor, as llama.cpp has it",
         takes=InfillRequest,
-        answers=(Infill, list[Infill], dict[str, Any]),
+        # With `response_fields` an answer has any of the fields, under flat names.
+        answers=(Infill, list[Infill], dict[str, Any], list[dict[str, Any]]),
     ),
     Operation(
         path="/tokenize", summary="Text to token ids", takes=TokenizeRequest, answers=(Tokenized,)

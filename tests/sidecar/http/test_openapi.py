@@ -96,14 +96,38 @@ async def test_what_is_refused_is_outside_of_the_document() -> None:
             assert valid is ((path, name, body) in taken)
 
 
+async def test_fields_that_were_chosen_are_in_the_document() -> None:
+    answers = document()["paths"]["/infill"]["post"]["responses"]["200"]["content"]
+    schema = answers["application/json"]["schema"] | {"components": document()["components"]}
+    asked = {"input_prefix": "a", "response_fields": ["content", "timings/cache_n", "nothing"]}
+    flat = {"content": "ok", "timings/cache_n": 0}
+    async with asgi_door(FakeEngine()) as client:
+        one = (await client.post("/infill", json=asked)).json()
+        several = (await client.post("/infill", json=asked | {"n_cmpl": 2})).json()
+    assert one == flat
+    assert several == [flat] * 2
+    for answer in (one, several):
+        Draft202012Validator(schema).validate(answer)
+
+
 @pytest.mark.slow
 def test_its_schemas_are_schemas() -> None:
     Draft202012Validator.check_schema({"$defs": document()["components"]["schemas"]})
 
 
+@pytest.fixture(scope="module")
+def schemathesis(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return install(SCHEMATHESIS, tmp_path_factory.mktemp("peers")).program("schemathesis")
+
+
 @pytest.mark.slow
-async def test_schemathesis_finds_nothing(tmp_path: Path) -> None:
-    installed = await asyncio.to_thread(install, SCHEMATHESIS, tmp_path)
+@pytest.mark.parametrize(
+    ("seed", "phases", "examples"),
+    [(1, "coverage,fuzzing", 10), (2, "fuzzing", 40), (3, "fuzzing", 40)],
+)
+async def test_schemathesis_finds_nothing(
+    schemathesis: str, tmp_path: Path, seed: int, phases: str, examples: int
+) -> None:
     async with socket_door(FakeEngine("<think>Hm.</think>ok")) as door:
         model = door.services.engine.status().model
         assert model is not None
@@ -113,11 +137,11 @@ async def test_schemathesis_finds_nothing(tmp_path: Path) -> None:
             "VOCABULARY": str(model.vocab_size),
         }
         run = await asyncio.create_subprocess_exec(
-            installed.program("schemathesis"),
+            schemathesis,
             "run",
             f"{door.url}/openapi.json",
-            *("--phases", "coverage,fuzzing", "--max-examples", "5", "--workers", "1"),
-            *("--seed", "1", "--continue-on-failure", "--no-color"),
+            *("--phases", phases, "--max-examples", str(examples), "--workers", "1"),
+            *("--seed", str(seed), "--continue-on-failure", "--no-color"),
             cwd=tmp_path,
             env=peer_environment(os.environ) | hooks,
             stdout=subprocess.PIPE,
@@ -125,3 +149,6 @@ async def test_schemathesis_finds_nothing(tmp_path: Path) -> None:
         )
         said, _ = await run.communicate()
     assert run.returncode == 0, said.decode()[-6000:]
+    # Each operation was asked.
+    operations = sum(len(methods) for methods in document()["paths"].values())
+    assert f"{operations} selected / {operations} total" in said.decode()
