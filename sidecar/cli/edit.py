@@ -51,14 +51,14 @@ def command(
     takes it back."""
     settings = load_config(path=config)
     path, first, last = _place(place)
-    root = project_of(path)
+    # Of the folder that it is in: a link of that name may lead to another project.
+    root = project_of(path.parent)
     name = (path.parent.resolve() / path.name).relative_to(root).as_posix()
     if is_secret(name):
         raise RequestError(f"{name} looks like it holds secrets, which go into no prompt")
     said = as_text(read_stdin() if instruction == "-" else instruction)
     with WritableRoot(root) as workspace:
-        content = _read(workspace, name, settings.edit.max_file_bytes)
-    file = TextFile.of(content)
+        file = _read(workspace, name, settings.edit.max_file_bytes)
     asked: dict[str, Any] = {
         "text": file.text,
         "instruction": said,
@@ -79,7 +79,7 @@ def command(
         for hunk in result["hunks"]
     ]
     after = file.with_text(apply_line_hunks(file.text, hunks))
-    change = Change(name, content, after.data)
+    change = Change(name, file.data, after.data)
     applied = None
     if not as_json and change.after != change.before:
         show_change(change)
@@ -110,10 +110,10 @@ def _place(place: str) -> tuple[Path, int | None, int | None]:
     return Path(match["file"]), first, last
 
 
-def _read(root: WritableRoot, name: str, most: int) -> bytes:
+def _read(root: WritableRoot, name: str, most: int) -> TextFile:
     try:
         root.check_writable(name)
-        return root.read(name, most=most).data
+        return TextFile.of(root.read(name, most=most).data)
     except Refused as refused:
         raise RequestError(f"{name} {refused.message}", field="place") from None
 

@@ -97,8 +97,9 @@ def test_undo_leaves_what_was_changed_since(
         ("a.py:2-1", "lines count from 1"),
         ("a.py:0", "lines count from 1"),
         ("a.py:7", "no code in these lines"),
-        ("link.py", "is a symbolic link"),
-        ("bad.py", "is no UTF-8 text"),
+        ("link.py", "link.py is a symbolic link"),
+        ("out.py", "out.py is a symbolic link"),
+        ("bad.py", "bad.py is no UTF-8 text"),
         (".git/config", "belongs to git"),
         (".env", "looks like it holds secrets"),
     ],
@@ -107,6 +108,9 @@ def test_edit_refuses_by_name(
     pillion: Pillion, daemon: Address, project: Path, place: str, said: str
 ) -> None:
     (project / "link.py").symlink_to("a.py")
+    (project.parent / "other").mkdir()
+    (project.parent / "other" / "a.py").write_bytes(b"self\n")
+    (project / "out.py").symlink_to(project.parent / "other" / "a.py")
     (project / "bad.py").write_bytes(b"\xff\xff\xff")
     (project / ".env").write_text("KEY=1\n")
     (project / ".git" / "config").write_bytes(b"[core]\n")
