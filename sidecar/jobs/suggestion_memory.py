@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections import OrderedDict
 
 import msgspec
 from msgspec import Struct
@@ -47,6 +46,11 @@ class Cursor(Struct, frozen=True, kw_only=True):
         )
 
 
+# The lines from the cursor to the end of the longest text, the cursor's column, the characters that
+# the texts begin with: of most entries no more is looked at.
+_Entry = tuple[int, int, int, str, Cursor, Answer]
+
+
 class SuggestionMemory:
     """Least recently used ones are forgotten first.
 
@@ -56,8 +60,7 @@ class SuggestionMemory:
 
     def __init__(self, reach: int) -> None:
         self._reach = reach
-        # With the lines that the longest text takes.
-        self._entries: OrderedDict[int, tuple[Cursor, Answer, int]] = OrderedDict()
+        self._entries: dict[int, _Entry] = {}
         self._keys = itertools.count()
 
     def __len__(self) -> int:
@@ -66,38 +69,35 @@ class SuggestionMemory:
     def remember(self, cursor: Cursor, answer: Answer) -> None:
         cursor = self._within_reach(cursor)
         lines = max((len(_LINE_END.findall(text)) for text in answer.texts), default=0)
-        self._entries[next(self._keys)] = cursor, answer, lines
+        first = "".join([text[:1] for text in answer.texts])
+        entry = cursor.line, cursor.line + lines, cursor.column, first, cursor, answer
+        self._entries[next(self._keys)] = entry
         if len(self._entries) > KEPT:
-            self._entries.popitem(last=False)
+            del self._entries[next(iter(self._entries))]
 
     def recall(self, cursor: Cursor) -> Answer | None:
         """What is left of a suggestion that was begun, or made here from the same context. None
         where none is known."""
         cursor = self._within_reach(cursor)
         line, column, prefix = cursor.line, cursor.column, cursor.prefix
-        for key in reversed(self._entries):
-            then, answer, most = self._entries[key]
-            below = line - then.line
-            if below < 0 or below > most or then.document != cursor.document:
+        for key, (top, bottom, left, first, then, answer) in reversed(self._entries.items()):
+            if not top <= line <= bottom:
                 continue
             # Most that are left are of the same line, and of another text.
-            if not below and (length := column - then.column):
-                if length < 0:
+            if line == top:
+                at = left - column
+                if at > 0 or (at and prefix[at : at + 1 or None] not in first):
                     continue
-                typed = prefix[-length:]
-                for text in answer.texts:
-                    if text.startswith(typed):
-                        break
-                else:
-                    continue
+            if then.document != cursor.document:
+                continue
             found = self._left_of(then, answer, cursor)
             if found is not None:
-                self._entries.move_to_end(key)
+                self._entries[next(self._keys)] = self._entries.pop(key)
                 return found
         return None
 
     def forget(self, document: str) -> None:
-        for key, (cursor, *_) in list(self._entries.items()):
+        for key, (*_, cursor, _answer) in list(self._entries.items()):
             if cursor.document == document:
                 del self._entries[key]
 

@@ -129,6 +129,12 @@ def test_only_what_is_near_is_compared():
     assert left(found, near + "x = y\nx = f|\n") is None
 
 
+def test_what_was_typed_beyond_reach_is_unknown():
+    found = shown("|", "a" * 20, reach=8)
+    assert left(found, "a" * 8 + "|") == ("a" * 12,)
+    assert left(found, "a" * 12 + "|") is None
+
+
 def test_text_that_repeats_itself_is_found_at_the_right_place():
     line = "aaaa " * 30
     found = shown(f"{line}|\n", "aaaa aaaa b", reach=4096)
