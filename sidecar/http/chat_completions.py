@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from engine import EngineError, ModelInfo, PillionError, Reasoned, RequestError, Said
+from engine import EngineError, ModelInfo, PillionError, Reasoned, RequestError, Said, TokenLogprob
 from sidecar.http.endpoint import Endpoint, Exchange
 from sidecar.http.errors import error_body
 from sidecar.http.models import served_model
@@ -138,7 +138,7 @@ class _Message:
     def __init__(self) -> None:
         self.reasoning: list[str] = []
         self.text: list[str] = []
-        self.logprobs: list[Any] = []
+        self.logprobs: list[tuple[str, Sequence[TokenLogprob]]] = []
         self.calls: list[WrittenToolCall] = []
         self.ended: Ended | None = None
 
@@ -148,7 +148,7 @@ class _Message:
                 self.reasoning.append(part.content.text)
             case Said():
                 self.text.append(part.content.text)
-                self.logprobs += part.logprobs
+                self.logprobs.append((part.content.text, part.logprobs))
             case Called():
                 self.calls.append(_written(part.content))
             case Ended():
@@ -246,7 +246,8 @@ class _Streaming:
             case Progress():
                 await self._stream.comment(f"prefill {content.done}/{content.total}")
             case Said():
-                logprobs = logprobs_of(part.logprobs, self._spelled) if self._spelled else None
+                said = [(content.text, part.logprobs)]
+                logprobs = logprobs_of(said, self._spelled) if self._spelled else None
                 await self._send_delta(Delta(content=content.text), part.choice, logprobs)
             case Reasoned():
                 await self._send_delta(Delta(reasoning_content=content.text), part.choice)

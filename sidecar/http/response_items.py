@@ -51,8 +51,9 @@ class ResponseItems:
             case Reasoned():
                 return self._write("reasoning", part.content.text)
             case Said():
-                likely = logprobs_of(part.logprobs, self._spelled) if self._spelled else None
-                return self._write("message", part.content.text, likely.content if likely else ())
+                said = [(part.content.text, part.logprobs)]
+                likely = logprobs_of(said, self._spelled).content if self._spelled else ()
+                return self._write("message", part.content.text, likely)
             case Called():
                 return [*self.close(), *self._call(part.content)]
         return []

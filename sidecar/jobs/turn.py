@@ -213,9 +213,10 @@ class _Choice:
                 self._undecided += len(event.tokens)
                 thinking = self._reader.reasoning
                 pieces = self._reader.feed(event.text)
-                if thinking and not any(isinstance(piece, Said) for piece in pieces):
-                    self._logprobs.clear()
                 parts = [part for piece in pieces for part in self._piece(piece)]
+                # Of tokens that say something in one round with others those are kept, too.
+                if (thinking and not pieces) or (pieces and not isinstance(pieces[-1], Said)):
+                    self._logprobs.clear()
                 return parts or ([self._part(Waiting())] if self._reader.waiting else [])
             case Failed():
                 raise error_of(event)
@@ -246,9 +247,9 @@ class _Choice:
         if isinstance(piece, Unread):
             self._unread.append(piece.reason)
             return []
-        logprobs, self._logprobs = tuple(self._logprobs), []
         tokens, self._undecided = self._undecided, 0
         if isinstance(piece, Said):
+            logprobs, self._logprobs = tuple(self._logprobs), []
             return [Part(choice=self._index, content=piece, logprobs=logprobs)]
         if isinstance(piece, Reasoned):
             self._reasoning_tokens += tokens

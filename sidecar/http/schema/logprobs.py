@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import bisect
+import itertools
 from collections.abc import Iterable, Sequence
 
 from msgspec import Struct
@@ -26,8 +28,11 @@ class ChoiceLogprobs(Struct, frozen=True, kw_only=True):
     refusal: None = None
 
 
-def logprobs_of(tokens: Iterable[TokenLogprob], spelled: Sequence[bytes]) -> ChoiceLogprobs:
-    """spelled: the bytes of every token id."""
+def logprobs_of(
+    said: Iterable[tuple[str, Sequence[TokenLogprob]]], spelled: Sequence[bytes]
+) -> ChoiceLogprobs:
+    """said: pieces of text, each with the tokens that it came with. spelled: the bytes of every
+    token id."""
     return ChoiceLogprobs(
         content=tuple(
             WrittenToken(
@@ -43,9 +48,20 @@ def logprobs_of(tokens: Iterable[TokenLogprob], spelled: Sequence[bytes]) -> Cho
                     for token, logprob in one.likely
                 ),
             )
-            for one in tokens
+            for text, tokens in said
+            for one in _saying(text, tokens, spelled)
         )
     )
+
+
+def _saying(
+    text: str, tokens: Sequence[TokenLogprob], spelled: Sequence[bytes]
+) -> Sequence[TokenLogprob]:
+    """Those of `tokens` that `text` begins with or behind: reasoning that ended in the same round
+    is no part of it."""
+    ends = list(itertools.accumulate(len(_bytes(one.token, spelled)) for one in tokens))
+    begin = b"".join(_bytes(one.token, spelled) for one in tokens).rfind(text.encode())
+    return tokens[bisect.bisect_right(ends, begin) :] if begin > 0 else tokens
 
 
 def _bytes(token: int, spelled: Sequence[bytes]) -> bytes:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import pytest
 from http_door import asgi_door, chat, events_of
 from test_reply_format import CALL, NOW, READ
 
@@ -101,6 +102,21 @@ async def test_log_probabilities_of_what_is_said() -> None:
     first, second, *_ = choice["logprobs"]["content"]
     assert (first["token"], first["bytes"], first["logprob"]) == ("a", [97], -0.5)
     assert [one["token"] for one in second["top_logprobs"]] == ["b", "c"]
+
+
+@pytest.mark.parametrize("round_tokens", [1, 3, 5, 16, 64])
+async def test_log_probabilities_are_those_of_what_is_said(round_tokens: int) -> None:
+    """Whatever else one round commits: the reasoning's end, and what is said behind it."""
+    async with asgi_door(
+        FakeEngine("<think>Yes?</think>\n\nYes.", round_tokens=round_tokens)
+    ) as client:
+        whole = (await chat(client, logprobs=True)).json()["choices"][0]
+        streamed = events_of((await chat(client, logprobs=True, stream=True)).text)
+    assert whole["message"]["content"] == "Yes."
+    tokens = [one["token"] for one in whole["logprobs"]["content"]]
+    assert "".join(tokens) == "Yes."
+    chunks = [event["choices"][0]["logprobs"] for event in streamed if isinstance(event, dict)]
+    assert [one["token"] for some in chunks if some for one in some["content"]] == tokens
 
 
 async def test_a_prediction_reaches_the_drafter_and_changes_nothing_else() -> None:
