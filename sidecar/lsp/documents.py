@@ -42,8 +42,8 @@ def _end_of_change(changes: Sequence[Change], before: Document, after: Document)
         return after.end_of_change(before)
     # A key says itself where it is.
     line = changes[0].range.start.line + changes[0].text.count("\n")
-    line = min(line, len(after.lines) - 1)
-    return line, len(without_end(after.lines[line]))
+    line = min(line, after.height - 1)
+    return line, len(without_end(after.line(line)))
 
 
 def did_save(session: Session, params: DidSaveParams) -> None:

@@ -108,7 +108,7 @@ async def _suggest(session: Session, wanted: _Wanted) -> Items | None:
 def _inside_word(document: Document, cursor: tuple[int, int]) -> bool:
     """Whether what is left and right of the cursor is one name: what is inserted there by itself
     would be in the way."""
-    line, column = document.lines[cursor[0]], cursor[1]
+    line, column = document.line(cursor[0]), cursor[1]
     around = line[max(column - 1, 0) : column + 1].replace("_", "a")
     return column > 0 and len(around) == 2 and around.isalnum()
 
@@ -129,7 +129,7 @@ def _selection(
 
 def _position(session: Session, document: Document, place: tuple[int, int]) -> Position:
     line, column = place
-    before = without_end(document.lines[line])[:column]
+    before = without_end(document.line(line))[:column]
     return Position(line, units_of(before, session.encoding))
 
 

@@ -6,8 +6,9 @@ Nothing here reads a disk: what the client did not open is not known.
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from msgspec import Struct
 
@@ -19,6 +20,8 @@ from sidecar.workspace.positions import (
     split_lines,
     without_end,
 )
+
+_ENDS = re.compile(r"[\r\n]")
 
 log = logging.getLogger(__name__)
 
@@ -69,19 +72,47 @@ class _Around:
         return self._below
 
 
-@dataclass(frozen=True, slots=True)
+_NOWHERE = _Around(-1, 0)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class Document:
-    """One version of one open document. `lines` keep their ends (see `split_lines`)."""
+    """One version of one open document. `lines` keep their ends (see `split_lines`).
+
+    While a line is typed, only that line is another one in each version: all lines are put together
+    when somebody asks for more than one of them, and a key costs the same in a file of any length.
+    """
 
     uri: str
     version: int
     language: str
-    lines: tuple[str, ...]
-    _around: _Around = field(default=_Around(-1, 0), compare=False, repr=False)
+    _lines: tuple[str, ...]
+    _typed: tuple[int, str] | None = None
+    _around: _Around = field(default=_NOWHERE, repr=False)
 
     @classmethod
     def of(cls, text: str, *, uri: str = "", version: int = 0, language: str = "") -> Document:
         return cls(uri, version, language, split_lines(text))
+
+    @property
+    def lines(self) -> tuple[str, ...]:
+        # Another thread may ask, too: where nothing is typed, the lines are whole.
+        if (typed := self._typed) is not None:
+            at, line = typed
+            lines = self._lines
+            object.__setattr__(self, "_lines", (*lines[:at], line, *lines[at + 1 :]))
+            object.__setattr__(self, "_typed", None)
+        return self._lines
+
+    @property
+    def height(self) -> int:
+        """How many lines there are."""
+        return len(self._lines)
+
+    def line(self, number: int) -> str:
+        """One of `lines`."""
+        typed = self._typed
+        return typed[1] if typed is not None and typed[0] == number else self._lines[number]
 
     @property
     def text(self) -> str:
@@ -89,20 +120,22 @@ class Document:
 
     def locate(self, position: Position, encoding: Encoding) -> tuple[int, int]:
         """(line, code point) of `position`, clamped into the document."""
-        if position.line >= len(self.lines):
-            return len(self.lines) - 1, len(without_end(self.lines[-1]))
-        line = without_end(self.lines[position.line])
+        if position.line >= self.height:
+            return self.height - 1, len(without_end(self.line(self.height - 1)))
+        line = without_end(self.line(position.line))
         return position.line, column_of(line, position.character, encoding)
 
     def before(self, line: int, column: int, reach: int) -> str:
         """The text that ends at (line, column): whole lines, at least `reach` code points or to
         the document's start, and never more of one long line than `reach`."""
-        text = self._text_around(line, reach).above(self.lines) + self.lines[line][:column][-reach:]
+        above = self._text_around(line, reach).above(self._others(line))
+        text = above + self.line(line)[:column][-reach:]
         return text[text.rfind("\n", 0, max(len(text) - reach, 0)) + 1 :]
 
     def after(self, line: int, column: int, reach: int) -> str:
         """The text that starts at (line, column), bounded like `before`."""
-        text = self.lines[line][column:][:reach] + self._text_around(line, reach).below(self.lines)
+        below = self._text_around(line, reach).below(self._others(line))
+        text = self.line(line)[column:][:reach] + below
         end = text.find("\n", max(reach - 1, 0))
         return text[: end + 1] if end >= 0 else text
 
@@ -128,7 +161,11 @@ class Document:
             (self.locate(change.range.start, encoding), self.locate(change.range.end, encoding))
         )
         start, end = first[0], last[0] + 1
-        middle = self.lines[start][: first[1]] + change.text + self.lines[last[0]][last[1] :]
+        middle = self.line(start)[: first[1]] + change.text + self.line(last[0])[last[1] :]
+        if start == last[0] and not _ENDS.search(change.text) and not middle.startswith("\n"):
+            around = self._around if self._around.line == start else _NOWHERE
+            others, typed = self._others(start), (start, middle)
+            return Document(self.uri, self.version, self.language, others, typed, around)
         # A \r and a \n that the change brings together are one line end.
         if start > 0 and middle.startswith("\n") and self.lines[start - 1].endswith("\r"):
             start -= 1
@@ -142,10 +179,17 @@ class Document:
             if spliced[-1] == "" and end < len(self.lines):
                 spliced = spliced[:-1]
         lines = self.lines[:start] + spliced + self.lines[end:]
-        same = start + 1 == end and len(spliced) == 1 and self._around.line == start
-        if not same:
-            return Document(self.uri, self.version, self.language, lines)
-        return Document(self.uri, self.version, self.language, lines, self._around)
+        return Document(self.uri, self.version, self.language, lines)
+
+    def at_version(self, version: int) -> Document:
+        """The same with another version."""
+        typed = self._typed  # before the lines, which may be put together meanwhile
+        return Document(self.uri, version, self.language, self._lines, typed, self._around)
+
+    def _others(self, line: int) -> tuple[str, ...]:
+        """All lines, of which the one may be another."""
+        typed = self._typed
+        return self._lines if typed is not None and typed[0] == line else self.lines
 
     def _text_around(self, line: int, reach: int) -> _Around:
         if self._around.line != line or self._around.reach != reach:
@@ -191,7 +235,7 @@ class Documents:
             return False
         for change in changes:
             document = document.changed(change, encoding)
-        self._open[uri] = replace(document, version=version)
+        self._open[uri] = document.at_version(version)
         return True
 
     def close(self, uri: str) -> None:
