@@ -96,6 +96,7 @@ class Document:
 
     @property
     def lines(self) -> tuple[str, ...]:
+        """All of them, each with its end."""
         # Another thread may ask, too: where nothing is typed, the lines are whole.
         if (typed := self._typed) is not None:
             at, line = typed
