@@ -53,7 +53,10 @@ struct Scheduler {
   uint64_t random;
   std::string error;
   std::vector<Lane> lanes;
+  // As many as a whole threadgroup has. One at the edge of the grid has fewer: what lanes read of
+  // the others stays where it is, or its end would be a race to the thread sanitizer.
   std::vector<Simdgroup> groups;
+  uint32_t group_count;
   std::vector<Block> blocks;
   Stacks stacks;
   Switcher switcher;
@@ -165,8 +168,8 @@ void run_simdgroup(Simdgroup& group) {
 // Opens the threadgroup barrier at which all simdgroups wait. False where all have returned.
 bool open_barrier() {
   Lane& first = scheduler.lanes[0];
-  for (Simdgroup& group : scheduler.groups) {
-    Lane& other = scheduler.lanes[group.first];
+  for (uint32_t i = 0; i < scheduler.group_count; i++) {
+    Lane& other = scheduler.lanes[scheduler.groups[i].first];
     if (!same_place(first, other)) {
       fail("divergence", "non-uniform threadgroup_barrier: " + whereabouts(first) + " while " +
                              whereabouts(other));
@@ -175,7 +178,8 @@ bool open_barrier() {
   }
   if (first.status == Status::kDone) return false;
   for (Lane& lane : scheduler.lanes) lane.status = Status::kReady;
-  for (Simdgroup& group : scheduler.groups) group.status = Status::kReady;
+  for (uint32_t i = 0; i < scheduler.group_count; i++)
+    scheduler.groups[i].status = Status::kReady;
   scheduler.counts.barriers++;
   return true;
 }
@@ -184,7 +188,7 @@ void run_lanes() {
   std::vector<Simdgroup*> ready;
   do {
     ready.clear();
-    for (Simdgroup& group : scheduler.groups) ready.push_back(&group);
+    for (uint32_t i = 0; i < scheduler.group_count; i++) ready.push_back(&scheduler.groups[i]);
     arrange(ready.data(), ready.size());
     while (!ready.empty()) {
       bool random = scheduler.dispatch.schedule == kRandom;
@@ -260,10 +264,10 @@ void run_threadgroup(const LaneContext& shared) {
   const uint32_t threads = size[0] * size[1] * size[2];
   enter_threadgroup();
   scheduler.lanes.resize(threads);
-  scheduler.groups.resize(shared.simdgroups_per_threadgroup);
+  scheduler.group_count = shared.simdgroups_per_threadgroup;
   for (uint32_t thread = 0; thread < threads; thread++)
     make_lane(scheduler.lanes[thread], thread, shared);
-  for (uint32_t i = 0; i < scheduler.groups.size(); i++) {
+  for (uint32_t i = 0; i < scheduler.group_count; i++) {
     Simdgroup& group = scheduler.groups[i];
     group.first = i * kSimdWidth;
     group.count = threads - group.first < kSimdWidth ? threads - group.first : kSimdWidth;
@@ -294,6 +298,7 @@ void run_grid() {
     return fail("dispatch", "more than 1024 threads in a threadgroup");
   }
   shared.dispatch_simdgroups_per_threadgroup = simdgroups(size);
+  scheduler.groups.resize(shared.dispatch_simdgroups_per_threadgroup);
   std::vector<uint64_t> order(uint64_t(count[0]) * count[1] * count[2]);
   for (uint64_t i = 0; i < order.size(); i++) order[i] = i;
   arrange(order.data(), order.size());
