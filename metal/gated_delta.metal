@@ -5,6 +5,28 @@
 // added up as 32 lanes with Dk / 32 elements each would do it: every chain of Dk / 32 elements one
 // after the other, then a tree that adds neighbours. That is the order of mlx-lm's kernels where
 // simd_sum adds neighbours first; here it is written out, so it is part of the source.
+//
+// After mlx-lm (github.com/ml-explore/mlx-lm, models/gated_delta.py), MIT License.
+//
+// Copyright (c) 2023 Apple Inc.
+//
+// Permission is hereby granted, free of charge, to any person obtaining a copy
+// of this software and associated documentation files (the "Software"), to deal
+// in the Software without restriction, including without limitation the rights
+// to use, copy, modify, merge, publish, distribute, sublicense, and/or sell
+// copies of the Software, and to permit persons to whom the Software is
+// furnished to do so, subject to the following conditions:
+//
+// The above copyright notice and this permission notice shall be included in all
+// copies or substantial portions of the Software.
+//
+// THE SOFTWARE IS PROVIDED "AS IS", WITHOUT WARRANTY OF ANY KIND, EXPRESS OR
+// IMPLIED, INCLUDING BUT NOT LIMITED TO THE WARRANTIES OF MERCHANTABILITY,
+// FITNESS FOR A PARTICULAR PURPOSE AND NONINFRINGEMENT. IN NO EVENT SHALL THE
+// AUTHORS OR COPYRIGHT HOLDERS BE LIABLE FOR ANY CLAIM, DAMAGES OR OTHER
+// LIABILITY, WHETHER IN AN ACTION OF CONTRACT, TORT OR OTHERWISE, ARISING FROM,
+// OUT OF OR IN CONNECTION WITH THE SOFTWARE OR THE USE OR OTHER DEALINGS IN THE
+// SOFTWARE.
 
 inline float sum_of_row(thread const float (&part)[8]) {
   float sum = ((part[0] + part[1]) + (part[2] + part[3])) +

@@ -105,7 +105,8 @@ def gated_delta(
 
     q, k: (B, T, Hk, Dk); v: (B, T, Hv, Dv), all of one dtype. g: (B, T, Hv) float32. beta: (B, T,
     Hv). state: (B, Hv, Dv, Dk) float32. mask: (B, T) bool. y has the shape and dtype of v; where
-    the mask is False it is 0 and the state stays.
+    the mask is False it is 0 and the state stays. A mask is for sequences side by side of
+    which some are shorter, as mlx-lm's layers have it; the engine decodes one at a time without.
 
     Memory: reads q, k, v, g, beta and the state once, writes y, the tape and the state once.
     """

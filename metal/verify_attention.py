@@ -37,6 +37,7 @@ BLOCKS = Kernel(
     outputs=("y",),
 )
 DTYPES = (mx.bfloat16, mx.float16, mx.float32)
+WIDTHS = (64, 96, 128, 160, 192, 224, 256)
 # Keys that one threadgroup reads: 4 MB partial results at 32k keys, 24 heads of 256 and one row.
 BLOCK = 512
 MOST_ROWS, MOST_GROUPS = 16, 16
@@ -62,7 +63,7 @@ def fits(shape: Shape, dtype: mx.Dtype, chip: Chip | None) -> bool:
     return (
         chip is not None
         and dtype in DTYPES
-        and shape.width in (64, 96, 128, 160, 192, 224, 256)
+        and shape.width in WIDTHS
         and shape.heads % shape.key_heads == 0
         and shape.heads // shape.key_heads <= MOST_GROUPS
     )

@@ -3,7 +3,27 @@
 // one-row kernels (mlx/backend/metal/kernels/quantized.h, qmv_fast with two words a lane, qmv with
 // one), whatever M, RESULTS and TILE are: so a row's bits do not depend on how many rows there are.
 //
-// After MLX, Copyright (c) 2023-2024 Apple Inc., MIT License (github.com/ml-explore/mlx).
+// After MLX (github.com/ml-explore/mlx), MIT License.
+//
+// Copyright (c) 2023-2024 Apple Inc.
+//
+// Permission is hereby granted, free of charge, to any person obtaining a copy
+// of this software and associated documentation files (the "Software"), to deal
+// in the Software without restriction, including without limitation the rights
+// to use, copy, modify, merge, publish, distribute, sublicense, and/or sell
+// copies of the Software, and to permit persons to whom the Software is
+// furnished to do so, subject to the following conditions:
+//
+// The above copyright notice and this permission notice shall be included in all
+// copies or substantial portions of the Software.
+//
+// THE SOFTWARE IS PROVIDED "AS IS", WITHOUT WARRANTY OF ANY KIND, EXPRESS OR
+// IMPLIED, INCLUDING BUT NOT LIMITED TO THE WARRANTIES OF MERCHANTABILITY,
+// FITNESS FOR A PARTICULAR PURPOSE AND NONINFRINGEMENT. IN NO EVENT SHALL THE
+// AUTHORS OR COPYRIGHT HOLDERS BE LIABLE FOR ANY CLAIM, DAMAGES OR OTHER
+// LIABILITY, WHETHER IN AN ACTION OF CONTRACT, TORT OR OTHERWISE, ARISING FROM,
+// OUT OF OR IN CONNECTION WITH THE SOFTWARE OR THE USE OR OTHER DEALINGS IN THE
+// SOFTWARE.
 
 // Arrays stay in registers only if no index is left when the program runs.
 #define UNROLL _Pragma("unroll")

@@ -158,6 +158,22 @@ def reference(
     return x.astype(mx.float32) @ mx.swapaxes(dense, -1, -2)
 
 
+def reference_gather(
+    x: mx.array,
+    w: mx.array,
+    scales: mx.array,
+    biases: mx.array,
+    indices: mx.array,
+    *,
+    group_size: int,
+    bits: int,
+) -> mx.array:
+    """What `verify_gather` computes, in MLX operations and float32: (slots, N)."""
+    rows = mx.repeat(x, indices.size // x.shape[0], axis=0)[:, None]
+    matrix = w[indices], scales[indices], biases[indices]
+    return reference(rows, *matrix, group_size=group_size, bits=bits)[:, 0]
+
+
 def _simdgroups(n: int, tiling: Tiling) -> int:
     a_threadgroup = SIMDGROUPS * tiling.results
     return SIMDGROUPS * ((n + a_threadgroup - 1) // a_threadgroup)

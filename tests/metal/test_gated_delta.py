@@ -5,13 +5,16 @@ from __future__ import annotations
 import mlx.core as mx
 import pytest
 from emulator import Machine, every_machine
+from products import SMALLEST
 from stock_gated_delta import stock_kernel
 
 from metal.chip import Chip
 from metal.gated_delta import (
+    DTYPES,
     Rows,
     Shape,
     Single,
+    Tape,
     differs,
     fits,
     gated_delta,
@@ -32,8 +35,13 @@ CASES = [
     (Shape(2, 4, 64, 16), mx.float32),
     (Shape(1, 3, 128, 8), mx.bfloat16),
     (Shape(1, 2, 192, 8), mx.float16),
+    (Shape(2, 2, 32, 24), mx.bfloat16),
+    (Shape(1, 4, 96, 16), mx.float16),
+    (Shape(1, 1, 160, 8), mx.float32),
+    (Shape(1, 2, 224, 8), mx.bfloat16),
+    (Shape(1, 2, 256, 8), mx.float16),
 ]
-# Of the largest value, from sums of up to 192 products; and of a value, from its rounding.
+# Of the largest value, from sums of up to 256 products; and of a value, from its rounding.
 SUMS = 2.0**-20
 HALF_AN_ULP = {mx.float32: 0.0, mx.float16: 2.0**-11, mx.bfloat16: 2.0**-8}
 
@@ -46,6 +54,14 @@ def close(got: mx.array, expected: mx.array, rows: int = ROWS, floor: float = 0.
     return bool(mx.all(mx.abs(got.astype(mx.float32) - wide) <= allowed))
 
 
+def unrounded(
+    rows: Rows, state: mx.array, mask: mx.array | None = None
+) -> tuple[mx.array, mx.array, Tape]:
+    """What the reference makes of the same values in float32: it rounds no result, as a value
+    between two that can be held may be rounded either way."""
+    return reference(*(x.astype(mx.float32) for x in rows), state, mask)
+
+
 def same(one: mx.array, other: mx.array) -> bool:
     return bool(mx.array_equal(one, other))
 
@@ -53,7 +69,7 @@ def same(one: mx.array, other: mx.array) -> bool:
 @pytest.mark.parametrize(("shape", "dtype"), CASES)
 def test_the_state_from_the_tape_is_that_of_fewer_rows(shape, dtype, record_claim):
     rows, state = random_rows(shape, dtype, ROWS)
-    expected = reference(*rows, state)
+    expected = unrounded(rows, state)
     for machine in every_machine(("off", "on", "fast")):
         compiler = machine.metal_kernel
         y, after, tape = gated_delta(*rows, state, compiler=compiler)
@@ -117,14 +133,21 @@ def single_rows(machine: Machine, rows: Rows) -> Single:
     return lambda t, state: stock(part(rows, slice(t, t + 1)), state)
 
 
-def test_rows_that_are_masked_leave_the_state(record_claim):
-    shape = Shape(1, 2, 32, 8)
-    rows, state = random_rows(shape, mx.float32, 4, batch=2)
+@pytest.mark.parametrize(
+    ("shape", "dtype"),
+    [
+        (Shape(1, 2, 32, 8), mx.float32),
+        (Shape(2, 4, 64, 16), mx.bfloat16),
+        (Shape(1, 3, 128, 8), mx.float16),
+    ],
+)
+def test_rows_that_are_masked_leave_the_state(shape, dtype, record_claim):
+    rows, state = random_rows(shape, dtype, 4, batch=2)
     mask = mx.array([[True, False, True, True], [False, True, True, False]])
     # A row that is not there may hold anything.
     for x in rows[:3]:
         x[0, 1] = mx.nan
-    for machine in (Machine(), Machine(contraction="off", schedule=5)):
+    for machine in every_machine(("off", "on", "fast")):
         compiler = machine.metal_kernel
         y, after, tape = gated_delta(*rows, state, mask, compiler=compiler)
         for index in range(2):
@@ -152,39 +175,52 @@ def test_rows_that_are_masked_leave_the_state(record_claim):
             )
         assert mx.all(y[0, 1] == 0)
         clean = part(rows, slice(2, 4))
-        expected = reference(*clean, state, mask[:, 2:])
+        expected = unrounded(clean, state, mask[:, 2:])
         got = gated_delta(*clean, state, mask[:, 2:], compiler=compiler)
         record_claim(
             "gated_delta",
-            "masked",
+            f"masked, {machine}",
             close(got[0], expected[0]) and close(got[1], expected[1]),
         )
         with pytest.raises(ValueError, match="replay it"):
             resume(tape, 1, *clean, compiler=compiler)
 
 
+# Denormal, small and large values that each dtype has.
+SIZES = [
+    *((mx.float32, size) for size in (1e-40, 1e-30, 1e30)),
+    *((mx.bfloat16, size) for size in (1e-39, 1e30)),
+    *((mx.float16, size) for size in (1e-6, 1e3)),
+]
+
+
 @pytest.mark.parametrize("flush", [False, True])
-@pytest.mark.parametrize("size", [1e-40, 1e-30, 1e30], ids=["denormal", "small", "large"])
-def test_extreme_values(flush, size, record_claim):
+@pytest.mark.parametrize(("dtype", "size"), SIZES)
+def test_extreme_values(dtype, size, flush, record_claim):
     shape = Shape(2, 4, 64, 16)
-    (q, k, v, g, beta), state = random_rows(shape, mx.float32, 3)
+    (q, k, v, g, beta), state = random_rows(shape, dtype, 3)
     # Gates that keep everything, and that forget everything.
     g[:, 1, 0], g[:, 1, 1], g[:, 2, 2], beta[:, 0, 3] = 1, 0, 1e-40, 0
-    rows, state = (q, k, v * size, g, beta), state * size
+    rows, state = (q, k, (v * size).astype(dtype), g, beta), state * size
     compiler = Machine(flush_denormals=flush).metal_kernel
-    y, after, tape = gated_delta(*rows, state, compiler=compiler)
-    expected = reference(*rows, state)
     # Of 3 rows with sums of 64 products, each of which loses as much.
     floor = 3 * 64 * (2.0**-126 if flush else 2.0**-149)
-    right = all(close(*pair, floor=floor) for pair in ((y, expected[0]), (after, expected[1])))
-    record_claim("gated_delta", f"values of {size}", right)
-    # Zeros would be noticed.
-    assert flush or not close(mx.zeros_like(y), expected[0], floor=floor)
-    assert flush or not close(mx.zeros_like(after), expected[1], floor=floor)
-    for keep in (1, 2, 3):
-        few = gated_delta(*part(rows, slice(0, keep)), state, compiler=compiler)[1]
-        got = replay(tape, keep, compiler=compiler)
-        record_claim("gated_delta_replay", f"values of {size}", same(got, few), bits=True)
+    for mask in (None, mx.array([[True, False, True]])):
+        y, after, tape = gated_delta(*rows, state, mask, compiler=compiler)
+        expected = unrounded(rows, state, mask)
+        kind = f"values of {size}" if mask is None else f"masked values of {size}"
+        right = close(y, expected[0], floor=floor + SMALLEST[dtype])
+        right = right and close(after, expected[1], floor=floor)
+        record_claim("gated_delta", kind, right)
+        # Zeros would be noticed.
+        zeros = mx.zeros_like(y), mx.zeros_like(after)
+        assert flush or not close(zeros[0], expected[0], floor=floor + SMALLEST[dtype])
+        assert flush or not close(zeros[1], expected[1], floor=floor)
+        for keep in (1, 2, 3):
+            few, seen = part(rows, slice(0, keep)), None if mask is None else mask[:, :keep]
+            then = gated_delta(*few, state, seen, compiler=compiler)[1]
+            got = replay(tape, keep, compiler=compiler)
+            record_claim("gated_delta_replay", f"{kind}, {keep}", same(got, then), bits=True)
 
 
 def test_a_bad_row_spoils_only_what_is_behind_it(record_claim):
@@ -204,20 +240,54 @@ def test_nothing_is_read_or_written_where_it_should_not_be(sanitizer, record_cla
     for schedule in ("backward", 1, 2):
         compiler = Machine(sanitizer=sanitizer, schedule=schedule).metal_kernel
         # Any tape will do here; its own kernel is the one that resumes.
-        _, _, before = reference(*rows, state)
+        _, _, before = unrounded(rows, state)
         y, tape = resume(before, 2, *rows, compiler=compiler)
         after = replay(tape, 3, compiler=compiler)
-        expected = reference(*rows, reference_replay(before, 2))
+        expected = unrounded(rows, reference_replay(before, 2))
         right = close(y, expected[0]) and close(after, expected[1])
         record_claim("gated_delta", f"{sanitizer}, schedule {schedule}", right)
 
 
-def test_all_heads_of_qwen(record_claim):
-    shape = Shape(16, 48, 128, 128)
-    rows, state = random_rows(shape, mx.bfloat16, 3)
+# Every width of keys; dtypes take turns, and where races are looked for widths do, too.
+VARIANTS = [(Shape(1, 2, 32 * (i + 1), (8, 16)[i % 2]), DTYPES[i % 3]) for i in range(8)]
+WATCHED = [("address", *variant) for variant in VARIANTS]
+WATCHED += [("thread", *variant) for variant in VARIANTS[::3]]
+
+
+@pytest.mark.parametrize(("sanitizer", "shape", "dtype"), WATCHED)
+def test_every_variant_is_clean(sanitizer, shape, dtype, record_claim):
+    rows, state = random_rows(shape, dtype, 3, batch=2)
+    machine = Machine(sanitizer=sanitizer, schedule=shape.key_width)
+    compiler = machine.metal_kernel
+    for mask in (None, mx.array([[True, False, True], [True, True, False]])):
+        y, after, tape = gated_delta(*rows, state, mask, compiler=compiler)
+        expected = unrounded(rows, state, mask)
+        right = close(y, expected[0]) and close(after, expected[1])
+        kind = "" if mask is None else "masked, "
+        record_claim("gated_delta", f"{kind}clean under {machine}", right)
+        right = close(replay(tape, 2, compiler=compiler), reference_replay(expected[2], 2))
+        record_claim("gated_delta_replay", f"{kind}clean under {machine}", right)
+    before = reference(*rows, state)[2]
+    y, tape = resume(before, 2, *rows, compiler=compiler)
+    expected = unrounded(rows, reference_replay(before, 2))
+    record_claim("gated_delta", f"resumed, clean under {machine}", close(y, expected[0]))
+
+
+@pytest.mark.parametrize(
+    ("shape", "dtype"),
+    [
+        # Qwen3.5 27B, 3.6 27B and 3.8 27B; 4B, 9B and 35B; 0.8B and 2B; 122B and 397B.
+        (Shape(16, 48, 128, 128), mx.bfloat16),
+        (Shape(16, 32, 128, 128), mx.float16),
+        (Shape(16, 16, 128, 128), mx.float32),
+        (Shape(16, 64, 128, 128), mx.bfloat16),
+    ],
+)
+def test_all_heads_of_qwen(shape, dtype, record_claim):
+    rows, state = random_rows(shape, dtype, 3)
     compiler = Machine(schedule=9).metal_kernel
     y, after, tape = gated_delta(*rows, state, compiler=compiler)
-    expected = reference(*rows, state)
+    expected = unrounded(rows, state)
     right = close(y, expected[0]) and close(after, expected[1])
     record_claim("gated_delta", str(shape), right)
     few = gated_delta(*part(rows, slice(0, 2)), state, compiler=compiler)[1]

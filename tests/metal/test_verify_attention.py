@@ -5,9 +5,19 @@ from __future__ import annotations
 import mlx.core as mx
 import pytest
 from emulator import Machine, every_machine
+from products import SMALLEST
 
 from metal.chip import Chip
-from metal.verify_attention import BLOCK, Shape, differs, fits, reference, verify_attention
+from metal.verify_attention import (
+    BLOCK,
+    DTYPES,
+    WIDTHS,
+    Shape,
+    differs,
+    fits,
+    reference,
+    verify_attention,
+)
 
 pytestmark = pytest.mark.metal
 
@@ -16,6 +26,10 @@ CASES = [
     (Shape(2, 2, 64), mx.float32, 3, 21),
     (Shape(6, 1, 256), mx.bfloat16, 5, 19),
     (Shape(16, 1, 128), mx.float16, 2, 40),
+    (Shape(4, 2, 96), mx.bfloat16, 3, 17),
+    (Shape(3, 1, 160), mx.float32, 2, 20),
+    (Shape(8, 2, 192), mx.float16, 4, 23),
+    (Shape(5, 5, 224), mx.bfloat16, 4, 18),
 ]
 # Of the largest value: sums of a few hundred products, exponentials; and a value's rounding.
 SUMS = 2.0**-18
@@ -91,6 +105,25 @@ def test_all_heads_of_qwen(record_claim):
         record_claim("verify_attention", f"24 heads of 256, row {row}", held, bits=True)
 
 
+@pytest.mark.parametrize(
+    ("shape", "dtype", "rows", "keys"),
+    [
+        # 256 rows times heads, in four threadgroups, and 75, of which the second has a few.
+        (Shape(16, 1, 64), mx.bfloat16, 16, 37),
+        (Shape(10, 2, 128), mx.float16, 15, BLOCK + 7),
+        (Shape(24, 2, 96), mx.float32, 16, 16),
+    ],
+)
+def test_more_rows_and_heads_than_a_threadgroup_takes(shape, dtype, rows, keys, record_claim):
+    q, k, v = made(shape, dtype, rows, keys)
+    for machine in (Machine(schedule=5), Machine("sequential", "off", "backward")):
+        got = attend(machine, q, k, v)
+        record_claim("verify_attention", f"{shape}, {machine}", close(got, q, k, v))
+        for row in (0, 7, rows - 1):
+            held = bool(mx.array_equal(alone(machine, row, q, k, v)[:, :, 0], got[:, :, row]))
+            record_claim("verify_attention", f"{shape}, row {row}, {machine}", held, bits=True)
+
+
 def test_sequences_side_by_side(record_claim):
     q, k, v = made(Shape(4, 2, 64), mx.float32, 2, 18, batch=2)
     got = attend(Machine(), q, k, v)
@@ -123,21 +156,36 @@ def test_keys_and_values_are_slices_of_a_cache(record_claim):
     record_claim("verify_attention", "slices of a cache", close(got, q, *few))
 
 
+# By dtype: a denormal value, a denormal query, a large value, and a query and a key that take all.
+SIZES = {
+    mx.float32: (1e-40, 1e-42, 1e37, 1e4),
+    mx.bfloat16: (1e-39, 1e-39, 1e37, 1e4),
+    mx.float16: (1e-5, 1e-6, 1e4, 1e2),
+}
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("flush", [False, True])
-def test_extreme_values(flush, record_claim):
+def test_extreme_values(flush, dtype, record_claim):
     q, k, v = made(Shape(4, 2, 64), mx.float32, 3, 21)
     machine = Machine(flush_denormals=flush)
-    for name, (x, y, z) in {
-        "denormal values": (q, k, v * 1e-40),
-        "denormal queries": (q * 1e-42, k, v),
-        "large values": (q, k, v * 1e37),
-        "one key takes all": (q * 1e4, k * 1e4, v),
+    small, smaller, large, decisive = SIZES[dtype]
+    for name, inputs in {
+        "denormal values": (q, k, v * small),
+        "denormal queries": (q * smaller, k, v),
+        "large values": (q, k, v * large),
+        "one key takes all": (q * decisive, k * decisive, v),
         "no key stands out": (q * 0, k, v),
     }.items():
-        # A product and a scaling for each key.
-        floor = 2 * 21 * (2.0**-126 if flush else 2.0**-149)
-        held = close(attend(machine, x, y, z), x, y, z, floor)
+        x, y, z = (each.astype(dtype) for each in inputs)
+        # A product and a scaling for each key, and the rounding of a result.
+        floor = 2 * 21 * (2.0**-126 if flush else 2.0**-149) + SMALLEST[dtype]
+        got = attend(machine, x, y, z)
+        held = close(got, x, y, z, floor)
         record_claim("verify_attention", name, held)
+        for row in range(3):
+            held = bool(mx.array_equal(alone(machine, row, x, y, z)[:, :, 0], got[:, :, row]))
+            record_claim("verify_attention", f"{name}, row {row}", held, bits=True)
         # Zeros would be noticed.
         assert flush or not close(mx.zeros_like(x), x, y, z, floor)
 
@@ -152,12 +200,36 @@ def test_what_is_behind_a_row_cannot_spoil_it(record_claim):
     assert not mx.any(mx.isfinite(got[:, :, 2:]))
 
 
+# Rows times heads that a simdgroup takes one, two and four of, at every width; dtypes take turns.
+VARIANTS = [
+    (width, heads, rows, DTYPES[(i + j) % len(DTYPES)])
+    for i, width in enumerate(WIDTHS)
+    for j, (heads, rows) in enumerate([(1, 2), (3, 3), (6, 3)])
+]
+# Where races are looked for, rows and dtypes take turns.
+WATCHED = [("address", *variant) for variant in VARIANTS]
+WATCHED += [("thread", *VARIANTS[3 * i + i % 3]) for i in range(len(WIDTHS))]
+
+
+@pytest.mark.parametrize(("sanitizer", "width", "heads", "rows", "dtype"), WATCHED)
+def test_every_variant_is_clean(sanitizer, width, heads, rows, dtype, record_claim):
+    q, k, v = made(Shape(heads, 1, width), dtype, rows, 13)
+    machine = Machine(sanitizer=sanitizer, schedule=width + heads)
+    got = attend(machine, q, k, v)
+    record_claim("verify_attention", f"clean under {machine}", close(got, q, k, v))
+
+
 @pytest.mark.parametrize("sanitizer", ["address", "thread"])
 def test_nothing_is_read_or_written_where_it_should_not_be(sanitizer, record_claim):
-    q, k, v = made(Shape(6, 2, 64), mx.float32, 3, 13)
+    # Of several threadgroups the last is not full; two blocks of keys; two sequences.
+    large = made(Shape(10, 2, 64), mx.float32, 15, 20)
+    long = made(Shape(2, 1, 64), mx.float32, 2, BLOCK + 2)
     for schedule in ("backward", 1, 2):
-        got = attend(Machine(sanitizer=sanitizer, schedule=schedule), q, k, v)
-        record_claim("verify_attention", f"{sanitizer}, {schedule}", close(got, q, k, v))
+        machine = Machine(sanitizer=sanitizer, schedule=schedule)
+        for inputs in (made(Shape(6, 2, 64), mx.float32, 3, 13, batch=2), large, long):
+            got = attend(machine, *inputs)
+            claim = f"{sanitizer}, {schedule}, {inputs[0].shape}"
+            record_claim("verify_attention", claim, close(got, *inputs))
 
 
 def test_what_there_is_a_kernel_for():
