@@ -16,6 +16,7 @@ from private_home import private_environment, short_folder
 if TYPE_CHECKING:
     from embedded_neovim import EmbeddedNeovim
     from neovim_daemon import ScriptedDaemon
+    from playwright.sync_api import Browser
 
 CLIENTS = {
     "test_anthropic_sdk.py": "anthropic",
@@ -56,6 +57,16 @@ def scripted() -> Iterator[ScriptedDaemon]:
 def slow_daemon() -> Iterator[ScriptedDaemon]:
     """One that takes its time, so that there is something to cancel."""
     yield from _scripted(0.2)
+
+
+@pytest.fixture(scope="module")
+def chromium() -> Iterator[Browser]:
+    """Headless, for any number of windows."""
+    from playwright.sync_api import sync_playwright
+    from vscode_workbench import browser
+
+    with sync_playwright() as playwright, browser(playwright) as started:
+        yield started
 
 
 @pytest.fixture

