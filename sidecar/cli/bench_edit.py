@@ -64,7 +64,7 @@ MAIN_SHARE = 0.7
 SMALL_MODEL, SMALL_TASKS, SMALL_TOKENS = "smollm2-135m", 4, 96
 LLAMA_WAYS = (LLAMA, f"{LLAMA} ngram_simple", f"{LLAMA} ngram_mod")
 EDIT_TOKENS, EDIT_MINUTES, EDIT_REPEAT = 224, 6.0, 3
-KILL_TRIALS, KILLED_FILES = 100, 24
+KILL_TRIALS, KILLED_FILES = 100, 300
 
 
 class EditSettings(Struct, frozen=True, kw_only=True):
