@@ -51,6 +51,7 @@ def workspace() -> Iterator[Path]:
     with folders_removed(short_folder()) as home:
         folder = home / "my pröject 😀"
         (folder / "refactored").mkdir(parents=True)
+        (home / "suggestions").touch()
         for name in FILES.split():
             (folder / f"{name}.py").write_text(CODE)
         for name in ("a", "b"):

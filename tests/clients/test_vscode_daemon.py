@@ -80,7 +80,7 @@ def user() -> Iterator[Home]:
 
 @pytest.fixture(scope="module")
 def window(user: Home) -> Iterator[Window]:
-    """Opened where no daemon runs."""
+    """Opened where no daemon runs; now one does. Each test may be the first."""
     from playwright.sync_api import sync_playwright
 
     server = Server(user.folder, user.environment, {})
@@ -89,13 +89,14 @@ def window(user: Home) -> Iterator[Window]:
         sync_playwright() as playwright,
         browser(playwright) as chromium,
     ):
-        yield Window(server, chromium.new_page(), user.project)
+        opened = Window(server, chromium.new_page(), user.project)
+        opened.wait_status("^builtin")
+        yield opened
 
 
 def test_opening_a_window_starts_the_daemon_and_typing_gets_a_suggestion(
     user: Home, window: Window
 ) -> None:
-    window.wait_status("^builtin")
     assert not user.evil_ran.exists()
     ghost = suggested(window, "stack.py")
     window.key("Tab")
