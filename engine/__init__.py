@@ -197,7 +197,7 @@ def scripted_client(reply: str) -> EngineClient:
     tokens: to measure what is not the engine."""
     from engine.testing import FakeEngine
 
-    return EngineClient(FakeEngine(reply, round_tokens=4))
+    return EngineClient(FakeEngine(reply, round_tokens=4, records=False))
 
 
 def watched_client(

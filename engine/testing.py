@@ -210,6 +210,7 @@ class FakeEngine:
     facts: fields of every `Finished` that have no script of their own, such as ``accepted``, the
     same for all or by request.
     costs: for the status.
+    records: keep `seen` and `endings`, which grow with every request.
     `seen` records every request, `changed_files` what the cache was told of
     files, `steps` counts tokens produced per request id, `endings` holds
     the last event of each.
@@ -229,6 +230,7 @@ class FakeEngine:
         context: int = 4096,
         loading: threading.Event | None = None,
         costs: CostCurve | None = None,
+        records: bool = True,
     ) -> None:
         self._reply = reply if callable(reply) else lambda _request: reply
         self._round_tokens = round_tokens
@@ -239,6 +241,7 @@ class FakeEngine:
         self._context = context
         self._loading = loading
         self._costs = costs
+        self._records = records
         self._inbox: queue.SimpleQueue[GenerateRequest | None] = queue.SimpleQueue()
         self._cancelled: set[str] = set()
         self._thread: threading.Thread | None = None
@@ -297,8 +300,11 @@ class FakeEngine:
         self._state = "ready"
         self._changed()
         while (request := self._inbox.get()) is not None:
-            self.seen.append(request)
-            ending = self.endings[request.id] = self._answer(request)
+            if self._records:
+                self.seen.append(request)
+            ending = self._answer(request)
+            if self._records:
+                self.endings[request.id] = ending
             self._emit(ending)
         self._state = "stopped"
         self._changed()

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from engine import EngineClient
+from engine import EngineClient, GenerateRequest
 from engine.testing import FakeEngine
 from sidecar.config import Config, WorkspaceConfig
 from sidecar.jobs.latency_benchmark import (
@@ -74,3 +74,15 @@ def test_ratios_are_of_the_same_percentile():
 def test_percentiles_of_few_values():
     assert percentile([7.0], 99) == 7.0
     assert percentile([1.0, 3.0], 50) == 2.0
+
+
+async def test_the_engine_of_the_measured_door_keeps_no_request():
+    backend = FakeEngine(SUGGESTED, records=False)
+    engine = EngineClient(backend)
+    engine.start()
+    await engine.ready()
+    reply = engine.generate(GenerateRequest(id="one", prompt=(1, 2, 3), max_tokens=20))
+    assert (await reply.finished()).finish_reason == "stop"
+    await engine.stop()
+    assert not backend.seen
+    assert not backend.endings
