@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import mlx.core as mx
@@ -13,6 +14,8 @@ from emulator import Machine, every_machine
 pytestmark = pytest.mark.metal
 
 LANES = mx.arange(32).astype(mx.float32)
+
+MAPPINGS = Path("/proc/self/maps")
 
 
 def run(
@@ -252,3 +255,12 @@ def test_inputs_go_by_their_strides_where_asked() -> None:
     machine = Machine(sanitizer="address")
     got = run(source, part, contiguous=False, dtype=mx.bfloat16, machine=machine)
     assert same(got.reshape(2, 4, 4), part)
+
+
+@pytest.mark.skipif(not MAPPINGS.exists(), reason="only Linux lists a process's mappings")
+def test_what_ran_keeps_no_stacks() -> None:
+    many = {"shape": (1024,), "grid": (1024, 1, 1), "threadgroup": (1024, 1, 1)}
+    before = len(MAPPINGS.read_text().splitlines())
+    run("o[i] = simd_sum(float(i)) + 1.25;", **many)
+    # Those of its library, and a few of whatever else the process did.
+    assert len(MAPPINGS.read_text().splitlines()) < before + 64

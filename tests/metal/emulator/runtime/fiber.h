@@ -6,6 +6,7 @@
 #include <sys/mman.h>
 
 #include <cstdio>
+#include <cstdlib>
 #include <vector>
 #if defined(__x86_64__) && !defined(EMULATOR_UCONTEXT)
 #define EMULATOR_ASSEMBLY 1
@@ -54,19 +55,29 @@ class Stacks {
     char* mapped =
         static_cast<char*>(mmap(nullptr, kStackBytes + kGuardBytes, PROT_READ | PROT_WRITE,
                                 MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0));
-    mprotect(mapped, kGuardBytes, PROT_NONE);
+    if (mapped == MAP_FAILED || mprotect(mapped, kGuardBytes, PROT_NONE) != 0) {
+      perror("emulator: no stack for a lane");
+      abort();
+    }
     return mapped + kGuardBytes;
   }
   void give_back(char* stack) {
 #ifdef EMULATOR_THREAD
     // Unmapped, so that the next threadgroup does not inherit the history of these addresses.
-    munmap(stack - kGuardBytes, kStackBytes + kGuardBytes);
+    unmap(stack);
 #else
     free_.push_back(stack);
 #endif
   }
+  // Every kernel has stacks of its own, and a process may have 65,530 mappings.
+  void release() {
+    for (char* stack : free_) unmap(stack);
+    free_.clear();
+  }
 
  private:
+  static void unmap(char* stack) { munmap(stack - kGuardBytes, kStackBytes + kGuardBytes); }
+
   std::vector<char*> free_;
 };
 

@@ -430,6 +430,7 @@ int emulator_run(Entry entry, void** buffers, const Dispatch* dispatch, char* er
     const DenormalsFlushed flushed(dispatch->flush_denormals);
     run_grid();
   }
+  scheduler.stacks.release();
 #ifdef EMULATOR_THREAD
   __tsan_acquire(&scheduler.finished_key);
 #endif
