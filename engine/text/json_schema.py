@@ -137,6 +137,15 @@ class Types:
             self._known[id(schema)] = self._look_through(schema)
         return self._known[id(schema)]
 
+    def alternatives(self, schema: Mapping[str, Any], key: str) -> list[Any] | None:
+        """The schemas under ``allOf``, ``anyOf`` or ``oneOf`` where a value of any of them is
+        right; None where that is not all that `key` says."""
+        parts = schema[key] if isinstance(schema[key], list) else []
+        types = [self.of(part) for part in parts]
+        apart = sum(map(len, types)) == len(frozenset().union(*types))
+        right = len(parts) == 1 or key == "anyOf" or (key == "oneOf" and apart)
+        return parts if right else None
+
     def _look_through(self, schema: Mapping[str, Any]) -> frozenset[str]:
         found = TYPES
         named = schema.get("type")

@@ -125,10 +125,8 @@ class TextValues:
         if key == "$ref":
             steps = steps_of(str(schema["$ref"]))
             return self.rule(at(self._whole, steps), steps, depth + 1)
-        parts = schema[key] if isinstance(schema[key], list) else []
-        types = [self._types.of(part) for part in parts]
-        apart = sum(map(len, types)) == len(frozenset().union(*types))
-        if not (len(parts) == 1 or key == "anyOf" or (key == "oneOf" and apart)):
+        parts = self._types.alternatives(schema, key)
+        if parts is None:
             raise self._beyond(key)
         found = [
             self.rule(part, (*path, key, str(index)), depth + 1) for index, part in enumerate(parts)
